@@ -1,7 +1,5 @@
 """The version of wavecast, which files and reports name."""
 
-from __future__ import annotations
-
 from typing import Final
 
 __version__: Final = "0.1.0"

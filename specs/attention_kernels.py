@@ -1,7 +1,5 @@
 """Implementations of attention; which generations of GPU have them, says `generations.toml`."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

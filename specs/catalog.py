@@ -1,7 +1,5 @@
 """Loads the GPU catalogue, and a user's own file of additions and overrides. See docs/reference/gpus.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path

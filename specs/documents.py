@@ -1,7 +1,5 @@
 """Reads the files that users write: TOML, and what its tables may hold as msgspec types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum

@@ -1,7 +1,5 @@
 """Implementations of a layer of experts: whose kernels multiply the rows of each expert with its weights."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

@@ -1,7 +1,5 @@
 """Links between GPUs as columns: within a machine, to the next, and what was measured of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """GPUs as columns, so that one expression covers every op on every GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The generations of GPU that are known, a table of `generations.toml` each; `generations` finds that of a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ The one place where these are compared with anything: what a new architecture ch
 A capability beyond the last row counts as that row's generation.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 

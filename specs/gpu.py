@@ -1,7 +1,5 @@
 """One GPU of the catalogue, in SI units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import Final

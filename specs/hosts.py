@@ -1,7 +1,5 @@
 """Hosts of usual nodes and cloud instances: which processor they have, and how fast it should be by clock and kind."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Final

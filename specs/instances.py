@@ -1,7 +1,5 @@
 """Cloud instances and servers by their names: which GPU one has, how many, and how they are linked."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The layout of a catalogue entry: which key of the file becomes which field of a `Gpu`, and how units convert."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -37,8 +35,7 @@ Count = Annotated[int, Meta(ge=1, le=10**13, description="a whole number from 1"
 Text = Annotated[str, Meta(pattern=r"\S", description="text in quotes")]
 _Names = Annotated[tuple[Text, ...], Meta(description="a list of names in quotes")]
 _Capability = Annotated[
-    str,
-    Meta(pattern=r"^(\d+\.\d+|gfx[0-9a-f]+|xe\d*-[a-z]+|gaudi\d+)$", description="text like '9.0' or 'gfx942'"),
+    str, Meta(pattern=r"^(\d+\.\d+|gfx[0-9a-f]+|xe\d*-[a-z]+|gaudi\d+)$", description="text like '9.0' or 'gfx942'")
 ]
 
 
@@ -86,10 +83,7 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
     },
     "l2": {"size_mib": Key("l2_cache_bytes", scale=MIB, required=True)},
     "vector": _rates(are_matrix=False),
-    "matrix": {
-        "fp16_flop_per_clock_per_sm": Key("matrix_flops_per_clock_per_sm", Count),
-        **_rates(are_matrix=True),
-    },
+    "matrix": {"fp16_flop_per_clock_per_sm": Key("matrix_flops_per_clock_per_sm", Count), **_rates(are_matrix=True)},
     "occupancy": {
         "warp_size": Key("warp_size", Count, required=True),
         "threads_per_sm": Key("max_threads_per_sm", Count, required=True),

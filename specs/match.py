@@ -1,7 +1,5 @@
 """Finds the GPU that a person or a framework means by a name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress

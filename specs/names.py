@@ -1,7 +1,5 @@
 """Reads a GPU's name as people type it: which words of an entry must be there, and which may be left out."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """Loads servers and cloud instances: how GPUs are linked inside one and to the next."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Final

@@ -14,8 +14,6 @@ and the least of the four holds. AMD's waves follow the same form (LLVM's AMDGPU
 for p, and a barrier, of which there are 16, for each block of more than one wave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Whose kernels multiply matrices on a generation: each library's have their own tiles."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

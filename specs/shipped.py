@@ -1,7 +1,5 @@
 """Reads the TOML files of this package; what they hold is kept beside the bytecode, as they take long to parse."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

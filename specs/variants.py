@@ -4,8 +4,6 @@ Short names of targets (`H100 SXM5@500W`, `A100@1200MHz`, `H100/1g.10gb`, `MI300
 (`power.cap_w`, `clocks.lock_mhz`, `slice`) both come here. docs/reference/gpus.md says what each changes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from functools import lru_cache

@@ -23,7 +23,7 @@ def printed(arguments: str) -> list[str]:
 
 
 def test_the_commands_print_what_is_shown(
-    root_dir: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    root_dir: Path, monkeypatch: pytest.MonkeyPatch, shown_gpus: None, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(root_dir)
     page = root_dir / "docs" / "reference" / "decide.md"

@@ -1,7 +1,5 @@
 """The recording session: one call records one iteration, whatever the device, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A question has one record. Its fields, and those of the records that it inherits
 (`options_of`) and the keywords of its Python function (`asks`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import StrEnum
@@ -17,6 +15,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overlo
 import click
 
 from ...errors import InputError
+from ..whatif.scenario import ASKED
 from .keywords import check_choice, check_count, check_path, checks_kinds
 
 AskedT = TypeVar("AskedT")
@@ -27,7 +26,6 @@ AnswerT = TypeVar("AnswerT")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 KeywordsT = ParamSpec("KeywordsT")
 
-_OPTION: Final = "option"
 FILE: Final[Mapping[str, Any]] = {"type": click.Path(path_type=Path), "metavar": "FILE"}
 COUNT: Final[Mapping[str, Any]] = {"type": click.IntRange(min=1), "metavar": "N"}
 LIST_LENGTH: Final[Mapping[str, Any]] = {"type": click.IntRange(min=0), "metavar": "N"}
@@ -74,7 +72,7 @@ def declare(group: HelpPart, explanation: str, *names: str, **settings: Any) -> 
     >>> [item.name for item in declared(Asked)]
     ['gpus']
     """
-    return {_OPTION: (group, explanation, names, settings)}
+    return {ASKED: (group, explanation, names, settings)}
 
 
 def option(group: HelpPart, explanation: str, *names: str, default: Any = None, **settings: Any) -> Any:
@@ -112,13 +110,13 @@ def repeated(record: type, name: str, **settings: Any) -> Any:
     >>> repeated(WhatIfs, "batch").default
     ()
     """
-    group, explanation, names, known = record.__dataclass_fields__[name].metadata[_OPTION]  # type: ignore[attr-defined]
+    group, explanation, names, known = record.__dataclass_fields__[name].metadata[ASKED]  # type: ignore[attr-defined]
     return option(group, explanation, *names, multiple=True, **(known | settings))
 
 
 def declared(record: type) -> list[Field[Any]]:
     """Return the fields of a record that are options: its own, then those of its bases from left to right."""
-    known = {item.name: item for item in fields(record) if _OPTION in item.metadata}
+    known = {item.name: item for item in fields(record) if ASKED in item.metadata}
     order = dict.fromkeys(name for kind in record.__mro__ for name in get_annotations(kind))
     return [known[name] for name in order if name in known]
 
@@ -136,7 +134,7 @@ def options_of(*records: type, **explanations: str) -> Callable[[FunctionT], Fun
 
     def decorate(function: FunctionT) -> FunctionT:
         for item in (item for record in reversed(records) for item in reversed(declared(record))):
-            group, explanation, names, settings = item.metadata[_OPTION]
+            group, explanation, names, settings = item.metadata[ASKED]
             if item.default is False:
                 settings = {"is_flag": True, **settings}
             elif item.default is MISSING:
@@ -187,9 +185,9 @@ def asks(record: Callable[KeywordsT, AskedT]) -> _Asker[AskedT, KeywordsT]:
 def _check_values(asked: object) -> None:
     """Raise InputError for a count out of range, and for what is none of an option's choices."""
     for item in declared(type(asked)):
-        kind = item.metadata[_OPTION][-1].get("type")
+        kind = item.metadata[ASKED][-1].get("type")
         value = getattr(asked, item.name)
-        is_several = isinstance(value, list | tuple) and item.metadata[_OPTION][-1].get("multiple", False)
+        is_several = isinstance(value, list | tuple) and item.metadata[ASKED][-1].get("multiple", False)
         for one in value if is_several else (value,):
             if isinstance(kind, click.Choice):
                 check_choice(item.name, one, kind.choices)

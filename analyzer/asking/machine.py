@@ -1,7 +1,5 @@
 """What is installed here: GPUs as their drivers' tools name them, extras, catalogue and weights."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -36,11 +36,7 @@ class GlobalBatch:
 class MemoryLimit:
     """Say what each GPU may hold."""
 
-    max_memory: str | None = option(
-        HelpPart.MANY,
-        "What a GPU may use, as 70GiB. Default: all it has.",
-        metavar="SIZE",
-    )
+    max_memory: str | None = option(HelpPart.MANY, "What a GPU may use, as 70GiB. Default: all it has.", metavar="SIZE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ...errors import InputError, parameter
 from ...records import dataclass, fields
-from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
+from ..whatif.scenario import GraphWhatIfs, LaunchWhatIfs, Scenario, TargetAttention, TargetPrecision
 from .declared import COUNT, HelpPart, option
 
 if TYPE_CHECKING:
@@ -52,20 +52,6 @@ class VariedWhatIfs:
         metavar="RATIO|NAME|FILE",
         shell_complete=complete_hosts,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphWhatIfs:
-    """Hold what changes the launches of an iteration, however many GPUs share it."""
-
-    cuda_graph: bool = option(HelpPart.WHAT_IF, "What if CUDA graphs launched it?", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchWhatIfs(GraphWhatIfs):
-    """Hold what changes the launches of an iteration that runs on one GPU."""
-
-    fuse_elementwise: bool = option(HelpPart.WHAT_IF, "What if a compiler merged pointwise ops?", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

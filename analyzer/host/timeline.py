@@ -9,8 +9,6 @@ once or twice hold gaps of 7 ms that the same script does not have a minute late
 what is between makes the interval wider.
 """
 
-from __future__ import annotations
-
 from math import exp, log1p
 from typing import Final
 

@@ -1,7 +1,5 @@
 """From a trace to the report: the one function behind `analyze`, which refuses times beyond any number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack

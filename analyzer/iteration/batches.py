@@ -1,7 +1,5 @@
 """Which batches fit each GPU, and which of them processes the most samples per second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

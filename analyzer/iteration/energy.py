@@ -1,7 +1,5 @@
 """The energy of an iteration on every GPU: what its kernels switch, and what idles while it lasts."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What would shorten an iteration on one GPU, which changes that were asked for do not, and what one more would do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final

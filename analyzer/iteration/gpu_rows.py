@@ -1,7 +1,5 @@
 """The report's rows: each GPU's iteration, what it is made of, and whether it fits, fastest first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The op list of the report: predicted time by op and signature, on one GPU."""
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The report: what `analyze` says about one trace, as plain records that every renderer reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

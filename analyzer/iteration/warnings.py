@@ -1,7 +1,5 @@
 """What a reader of the report should be wary of, and iterations that are refused since they were cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -21,11 +21,7 @@ KERNELS: Final[Mapping[str, AttentionKernel]] = {
     "efficient": AttentionKernel.EFFICIENT,
 }
 """By op. `default` is torch 2.11's choice on Hopper; `math` is many kernels of which each has its own model."""
-FORMATS: Final = {
-    "bf16": ArithmeticFormat.BF16,
-    "fp16": ArithmeticFormat.FP16,
-    "fp32": ArithmeticFormat.FP32,
-}
+FORMATS: Final = {"bf16": ArithmeticFormat.BF16, "fp16": ArithmeticFormat.FP16, "fp32": ArithmeticFormat.FP32}
 COLD_COPIES: Final = 1e3
 """L2 is overwritten between calls."""
 TRAINED_SHARES: Final[Mapping[str, float]] = {

@@ -15,12 +15,7 @@ from .samples import Samples, samples_of
 
 TRAINED_SHARE: Final = 0.5
 """Shapes below train: as in the model's recipe."""
-RATES: Final = {
-    "fp32": Rate.MATRIX_FP32,
-    "tf32": Rate.MATRIX_TF32,
-    "bf16": Rate.MATRIX_BF16,
-    "fp16": Rate.MATRIX_FP16,
-}
+RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "bf16": Rate.MATRIX_BF16, "fp16": Rate.MATRIX_FP16}
 DIRECTIONS: Final = {
     "forward": Direction.FORWARD,
     "backward_data": Direction.INPUT_GRADIENT,

@@ -26,10 +26,7 @@ FIRST_DRAWN: Final = 0.01
 
 
 def read_own(
-    data: Path,
-    family: str,
-    keep: Callable[[Mapping[str, Any]], bool] | None = None,
-    columns: tuple[str, ...] = COLUMNS,
+    data: Path, family: str, keep: Callable[[Mapping[str, Any]], bool] | None = None, columns: tuple[str, ...] = COLUMNS
 ) -> MeasurementTable:
     """Return the rows of one family for which `keep` holds, their `dims` as mappings; none where there is no table."""
     path = data / TABLE

@@ -1,7 +1,5 @@
 """Fitted op models, loaded from `mlp_weights`, and what they predict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final

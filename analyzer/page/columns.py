@@ -1,7 +1,5 @@
 """Columns of a sheet by what they hold, and those that tables of ops share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Values written for programs: JSON, and tables of typed columns as CSV."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -134,7 +132,7 @@ def fields_of(record: type, names: Iterable[str] | None = None) -> tuple[Field, 
     >>> [(item.name, item.kind.__name__) for item in fields_of(Gain)]
     [('change', 'str'), ('option', 'str'), ('speedup', 'float')]
     """
-    declared = {item.name: str(item.type) for item in fields(record)}
+    declared = {item.name: item.type for item in fields(record)}
     chosen = declared if names is None else names
     return tuple(Field(name=name, kind=_kind(declared.get(name) or _returned(record, name))) for name in chosen)
 
@@ -180,13 +178,14 @@ def join_tables(*tables: FieldTable) -> FieldTable:
     )
 
 
-def _returned(record: type, name: str) -> str:
+def _returned(record: type, name: str) -> object:
     """Return the annotation of a property."""
-    return str(getattr(record, name).fget.__annotations__["return"])
+    return getattr(record, name).fget.__annotations__["return"]
 
 
-def _kind(annotation: str) -> type:
-    return KINDS.get(annotation.split(" | ", maxsplit=1)[0], str)
+def _kind(annotation: object) -> type:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return KINDS.get(text.split(" | ", maxsplit=1)[0], str)
 
 
 def _plain(value: Any, kind: type) -> Any:

@@ -1,7 +1,5 @@
 """What is said of energy and prices: as cells, as columns of a sheet, and in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 

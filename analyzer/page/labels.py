@@ -1,7 +1,5 @@
 """Names beside points of a chart: only those that have room, each where it covers the fewest points."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from typing import Final

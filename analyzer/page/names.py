@@ -1,7 +1,5 @@
 """Names out of files, made fit to be shown: short, and without what a terminal would act upon."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Charts by what they show, and the pieces of Vega-Lite specifications that the charts of all reports share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any, Final
@@ -212,11 +210,7 @@ def along(field: str, title: str | None = None, *, angle: int | None = None) -> 
 
 
 def coloured(
-    field: str,
-    title: str | None = None,
-    colours: Mapping[str, str] | None = None,
-    *,
-    among: Rows | None = None,
+    field: str, title: str | None = None, colours: Mapping[str, str] | None = None, *, among: Rows | None = None
 ) -> Spec:
     """Return the encoding of kinds by colour, in the order of the rows or of `colours`, which names all kinds.
 

@@ -1,7 +1,5 @@
 """Quantities as people read them: three to four significant digits and a unit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import floor, isfinite, log10
 from statistics import median

@@ -1,7 +1,5 @@
 """A table before it has a look: titled columns of finished text, drawn by rich or as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...records import dataclass, replace

@@ -1,7 +1,5 @@
 """Charts as a browser and files have them: specifications with their data, one look for all, SVG and PNG pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Which of several recorded iterations is predicted: by its number, by a rule, or all of them as one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Finds the compiled regions of a recording of shapes, whose ops a compiler merges and launches by itself."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

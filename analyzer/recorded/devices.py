@@ -1,7 +1,5 @@
 """The catalogue's entries of the devices that a trace was recorded on."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ...errors import InputError, UnknownGpuError, parameter

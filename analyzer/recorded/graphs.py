@@ -1,7 +1,5 @@
 """CUDA and HIP graphs in a recording: which launches were captured into one, and which kernels ran from one."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

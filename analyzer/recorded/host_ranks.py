@@ -1,7 +1,5 @@
 """A rank that computed on its host's cores, put like one on a GPU: its ops and collectives as what a device ran."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ That is: pauses between them, a GPU behind its host, other GPUs, and the process
 still.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -335,9 +333,7 @@ def one_device(trace: Trace, device: int | None) -> Trace:
     number = np.full(row_count(trace.kernels), MISSING, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return replace(
-        trace,
-        kernels=take_rows(trace.kernels, kept),
-        collectives=renumber(trace.collectives, "kernels", number),
+        trace, kernels=take_rows(trace.kernels, kept), collectives=renumber(trace.collectives, "kernels", number)
     )
 
 

@@ -1,7 +1,5 @@
 """The overview: what a trace holds, as plain records for `wavecast show`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The iteration of a recording that is meant, chosen once: its trace, its rows, its GPU, and in words what it lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

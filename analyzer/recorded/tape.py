@@ -1,7 +1,5 @@
 """Writes a recording of shapes op by op, forward, then backward in the reverse order, as autograd would."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -204,10 +202,7 @@ class Tape:
                 name=[name for name, _ in self._groups],
             ),
             members=build_table(
-                MemberTable,
-                len(members),
-                group=[group for group, _ in members],
-                rank=[rank for _, rank in members],
+                MemberTable, len(members), group=[group for group, _ in members], rank=[rank for _, rank in members]
             ),
         )
 

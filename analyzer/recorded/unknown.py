@@ -1,7 +1,5 @@
 """What a recording tells nothing of: dtypes, times, dependencies, and what kernels without a launch wait for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """What of recorded collectives is transfer, and what waiting for other ranks."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final

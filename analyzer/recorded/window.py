@@ -1,7 +1,5 @@
 """Which iteration of a trace is predicted, and how its GPU time divides."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -9,12 +7,7 @@ import numpy as np
 from ...arrays import Rows, at_rows
 from ...errors import InputError
 from ...formats.trace.column import MISSING, row_count
-from ...formats.trace.iterations import (
-    busy_iterations,
-    by_length,
-    usual_iterations,
-    work_done,
-)
+from ...formats.trace.iterations import busy_iterations, by_length, usual_iterations, work_done
 from ...formats.trace.tables import CallTable, KernelTable, OpTable, Trace
 from ...records import dataclass
 

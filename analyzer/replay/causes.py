@@ -1,7 +1,5 @@
 """Why the GPU idles: each gap of an iteration by what the kernel after it was waiting for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise

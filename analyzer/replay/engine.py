@@ -1,7 +1,5 @@
 """Re-times a graph: every lane a max-plus scan, on all GPUs at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -106,9 +104,7 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
     nodes = graph.nodes
     # Of what is not contiguous, taking rows copies the whole each time.
     timing = replace(
-        timing,
-        factor=np.ascontiguousarray(timing.factor),
-        latency_ns=np.ascontiguousarray(timing.latency_ns),
+        timing, factor=np.ascontiguousarray(timing.factor), latency_ns=np.ascontiguousarray(timing.latency_ns)
     )
     kept_ns = _kept_apart_ns(graph, timing.residual_ns)
     shape = len(nodes.row), timing.latency_ns.shape[1]

@@ -1,7 +1,5 @@
 """How well the replay's rules explain a recording: its own times put in, its own iterations compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

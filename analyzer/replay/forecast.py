@@ -1,7 +1,5 @@
 """The iteration on other GPUs: the graph replayed with predicted kernel times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
@@ -107,11 +105,7 @@ def kernel_rows(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
 
 
 def target_timing(
-    graph: Graph,
-    trace: Trace,
-    workload: GpuWorkload,
-    prediction: Prediction,
-    source: Gpu | None,
+    graph: Graph, trace: Trace, workload: GpuWorkload, prediction: Prediction, source: Gpu | None
 ) -> Timing:
     """Return the timing on every GPU of the prediction.
 
@@ -171,13 +165,7 @@ def _latencies(graph: Graph, source: Gpu | None, gpus: Sequence[Gpu]) -> Floats:
 
 
 def forecast(
-    trace: Trace,
-    window: Window,
-    graph: Graph,
-    timing: Timing,
-    spread: Spread,
-    *,
-    near: Runs | None = None,
+    trace: Trace, window: Window, graph: Graph, timing: Timing, spread: Spread, *, near: Runs | None = None
 ) -> Forecast:
     """Replay the graph with the predicted times, and with those at the ends of their intervals.
 

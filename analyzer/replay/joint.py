@@ -4,8 +4,6 @@ Their graphs become one. Each collective that ranks share is parted in two on it
 move of the data, which waits for all arrivals. So one replay is exact, however often ranks wait for each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,11 +94,7 @@ def join_ranks(graphs: Sequence[Graph], nodes: Sequence[Rows]) -> JoinedRanks:
 
 
 def replay_jointly(
-    joined: JoinedRanks,
-    timings: Sequence[Timing],
-    transfer_ns: Floats,
-    clock_ns: Floats,
-    heeded: Mask | None = None,
+    joined: JoinedRanks, timings: Sequence[Timing], transfer_ns: Floats, clock_ns: Floats, heeded: Mask | None = None
 ) -> JointReplay:
     """Replay ranks, each with its timing on one GPU: each shared collective takes `transfer_ns` [c] once all are there.
 

@@ -1,7 +1,5 @@
 """Kernels slowed by collectives that run beside them: what the links carry comes from the same memory and SMs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Critical paths of iterations, as measured and as replayed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -37,11 +35,7 @@ def retime_nodes(graph: Graph, timing: Timing, end_ns: Floats) -> Nodes:
     nodes, ratio = graph.nodes, float(timing.host_ratio[0])
     lasting = np.where(nodes.is_gpu, durations_ns(graph, timing), nodes.end_ns - nodes.start_ns)
     return replace(
-        nodes,
-        start_ns=end_ns - lasting,
-        end_ns=end_ns,
-        lag_ns=nodes.lag_ns * ratio,
-        cost_ns=nodes.cost_ns * ratio,
+        nodes, start_ns=end_ns - lasting, end_ns=end_ns, lag_ns=nodes.lag_ns * ratio, cost_ns=nodes.cost_ns * ratio
     )
 
 

@@ -1,7 +1,5 @@
 """Brings the replay of a recording to the time that its iterations really take, without the profiler."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

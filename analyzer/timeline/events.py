@@ -1,7 +1,5 @@
 """From the timeline to the slices of a viewer's file, each with what is known of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

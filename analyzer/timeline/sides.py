@@ -1,7 +1,5 @@
 """When everything happens on one side of the timeline: as recorded, or as replayed on another GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...arrays import Floats, Rows

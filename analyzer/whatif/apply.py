@@ -18,7 +18,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.compiled import find_compiled
 from .change import Casts, ChangedGraph, Whatif
-from .scenario import Scenario
+from .scenario import SWITCHES, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +110,12 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
     (13, 37)
     """
     found = ChangedGraph(graph=graph, base_ratio=np.ones(len(graph.nodes.row)))
-    # Fusion first: what is merged needs no launch.
-    if _is_compiled(trace, scenario):
-        from .fusion.fusion import fuse
-
-        found = fuse(found, trace, workload, scenario)
-    if scenario.cuda_graph:
-        from .cuda_graph.capture import with_cuda_graph
-
-        found = replace(found, graph=with_cuda_graph(found.graph, trace))
+    # Fusion before launches: what is merged needs none.
+    for item in reversed(SWITCHES):
+        is_recorded = item.name == "fuse_elementwise" and _is_compiled(trace, scenario)
+        if is_recorded or getattr(scenario, item.name):
+            module, name = item.metadata["change"].split(":")
+            found = getattr(import_module(module, __package__), name)(found, trace, workload, scenario)
     return found
 
 

@@ -1,8 +1,12 @@
 """What is asked beside the GPU: another host, another precision, other sizes, fewer launches."""
 
 from enum import StrEnum
+from typing import Any, Final
 
-from ...records import dataclass
+from ...records import dataclass, field, fields
+
+ASKED: Final = "option"
+"""The metadata of a field that make it an option: the part of the help, the explanation, its names, its settings."""
 
 
 class TargetPrecision(StrEnum):
@@ -30,9 +34,40 @@ class TargetAttention(StrEnum):
     CK = "ck"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """Hold the changes to an iteration before it is predicted; the default changes nothing."""
+def _switch(question: str, called: str, change: str, *, keeps_kernels: bool = False) -> Any:
+    """Return the field of a what-if that is asked or not, with all that the house knows of it.
+
+    Reports name it as `called`. `change` is the function, by module and name in this folder, that returns the changed
+    graph from a `ChangedGraph`, the trace, its workload and the scenario.
+    """
+    known = {ASKED: ("What if", question, (), {}), "called": called, "change": change, "keeps_kernels": keeps_kernels}
+    return field(default=False, metadata=known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphWhatIfs:
+    """Hold what changes the launches of an iteration, however many GPUs share it."""
+
+    cuda_graph: bool = _switch(
+        "What if CUDA graphs launched it?", "launches by CUDA graphs", ".cuda_graph.capture:capture", keeps_kernels=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchWhatIfs(GraphWhatIfs):
+    """Hold what changes the graph of an iteration that runs on one GPU. The last one is applied first."""
+
+    fuse_elementwise: bool = _switch(
+        "What if a compiler merged pointwise ops?", "pointwise ops merged", ".fusion.fusion:fuse"
+    )
+
+
+SWITCHES: Final = fields(LaunchWhatIfs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HostAndSizes:
+    """Hold what is asked of the host, the precision and the sizes."""
 
     cpu_speed: float | None = None
     """Speed of the target's host relative to the one that was recorded: 2 is twice as fast. None: not known, taken as
@@ -49,10 +84,12 @@ class Scenario:
     """Those of the recording, where its shapes do not tell."""
     cached_tokens: int | None = None
     """Tokens of each sample whose keys and values are there already."""
-    cuda_graph: bool = False
-    """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
-    fuse_elementwise: bool = False
-    """Whether pointwise ops run in merged kernels, as a compiler generates them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(LaunchWhatIfs, _HostAndSizes):
+    """Hold the changes to an iteration before it is predicted; the default changes nothing."""
+
     attention: TargetAttention | None = None
     """Whose attention runs, where it exists; None: the recorded one on its GPU, elsewhere that GPU's default."""
 
@@ -62,8 +99,7 @@ class Scenario:
         named = (
             *self.lengths,
             f"{self.precision.value} arithmetic" if self.precision is not None else None,
-            "launches by CUDA graphs" if self.cuda_graph else None,
-            "pointwise ops merged" if self.fuse_elementwise else None,
+            *(item.metadata["called"] for item in SWITCHES if getattr(self, item.name)),
             f"{self.attention.value} attention" if self.attention is not None else None,
         )
         return tuple(name for name in named if name is not None)
@@ -87,9 +123,11 @@ class Scenario:
     def changes_work(self) -> bool:
         """Say whether the kernels differ from the recorded ones."""
         changed = (self.precision, self.attention)
-        return bool(self.lengths) or self.fuse_elementwise or any(item is not None for item in changed)
+        switched = (getattr(self, item.name) for item in SWITCHES if not item.metadata["keeps_kernels"])
+        return bool(self.lengths) or any(switched) or any(item is not None for item in changed)
 
     @property
     def changes_anything(self) -> bool:
         """Say whether the iteration differs from the recorded one on the very same GPU."""
-        return self.changes_work or self.cuda_graph or self.cpu_speed not in (None, 1.0)
+        switched = any(getattr(self, item.name) for item in SWITCHES)
+        return self.changes_work or switched or self.cpu_speed not in (None, 1.0)

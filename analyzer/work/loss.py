@@ -93,12 +93,7 @@ def nll_loss_backward(signature: Signature) -> Work:
     rows, threads = _picked(x, count)
     picked = float(target.size_bytes + bytes_of(count, x.dtype))
     dims = RowDims(
-        rows=rows,
-        columns=threads,
-        kernel=RowKernel.PICK,
-        walked_bytes=picked,
-        streamed_bytes=x.size_bytes,
-        launches=2,
+        rows=rows, columns=threads, kernel=RowKernel.PICK, walked_bytes=picked, streamed_bytes=x.size_bytes, launches=2
     )
     return replace(work, dims=dims)
 

@@ -122,12 +122,7 @@ class Archive:
         return set(filter(None, map(id_of_record, self.store.names(ENTRIES))))
 
     def add(
-        self,
-        trace: Trace,
-        *,
-        tags: Sequence[str] = (),
-        note: str | None = None,
-        provenance: Provenance | None = None,
+        self, trace: Trace, *, tags: Sequence[str] = (), note: str | None = None, provenance: Provenance | None = None
     ) -> tuple[Entry, bool]:
         """Add a trace, without what tells of a person or a machine; return its entry, and whether it is new here.
 

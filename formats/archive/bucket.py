@@ -5,8 +5,6 @@ Storage and Azure promise both). Credentials are the cloud's own configuration (
 Of errors only the code or kind is told: their texts may hold signed addresses.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

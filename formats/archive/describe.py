@@ -1,7 +1,5 @@
 """Makes the entry of a trace: what an archive knows of it without reading it again, and of the file it came from."""
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import re

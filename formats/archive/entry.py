@@ -7,8 +7,6 @@ tag and note has its time, so that all readers make the same of both. The number
 page sees the old object or the new one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It is on its medium, with the folder that names it, before anything is confirmed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

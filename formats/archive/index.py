@@ -4,8 +4,6 @@ It holds entries by their names, which hash their content: what is listed and no
 listed is dropped. So a stale index costs time and is never wrong. It begins with a mark and the hash of the rest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

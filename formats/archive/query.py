@@ -1,7 +1,5 @@
 """Queries over an archive: `model~llama gpu=h100 batch>=8`, as one function that says for which entries they hold."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -5,8 +5,6 @@ of all its other bytes. So any flipped bit, in the header too, is found by hashi
 and without asking its entry.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

@@ -1,7 +1,5 @@
 """Checks an archive: every file whole, every entry whole and with its file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 

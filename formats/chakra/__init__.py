@@ -1,7 +1,5 @@
 """MLCommons Chakra execution traces: read as traces, and written for simulators. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 from .importer import read_chakra, read_chakra_json
 
 __all__ = ["read_chakra", "read_chakra_json"]

@@ -1,7 +1,5 @@
 """Imports a Chakra execution trace: the host's nodes as ops, the GPU's as kernels. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,5 @@
 """Lays nodes out in time: where the file has no starts, each begins when what it depends on and its lane are done."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Hashable, Sequence
 

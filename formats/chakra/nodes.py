@@ -1,7 +1,5 @@
 """Reads the nodes of a Chakra trace, protocol buffers or JSON, and writes them as ASTRA-sim and others read them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Reads process groups and what they were asked to do: `process_group:init` and `record_param_comms`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
 

@@ -1,7 +1,5 @@
 """Imports a PyTorch execution trace, alone or with the same run's profiler file. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads the nodes of an execution trace, whichever version of its schema wrote them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

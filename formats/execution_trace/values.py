@@ -1,7 +1,5 @@
 """Reads what an op was given and what it returned: values with their types and shapes → arguments and tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 

@@ -4,8 +4,6 @@ They lie beside the weights and are listed in the same manifest. A file is writt
 mlp_weights/train, never by hand: one that differs from its manifest is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Reads columns of an SQLite file's tables: real tables alone, in time and memory that the file's size bounds."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

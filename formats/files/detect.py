@@ -1,7 +1,5 @@
 """Says what a file's bytes look like, by its content and never by its name; `importers` has what can be read."""
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 from typing import Final

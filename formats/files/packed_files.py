@@ -1,7 +1,5 @@
 """Opens the bytes of a file as they lie there: a file, what a pipe gives, the one trace in a zip archive."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

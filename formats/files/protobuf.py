@@ -1,7 +1,5 @@
 """Reads Protocol Buffers with Google's library, whose messages are declared here by tables of their fields."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path

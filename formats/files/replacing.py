@@ -6,8 +6,6 @@ the next writer in that folder removes it. (A file without a name, which Linux k
 cannot take the place of one that is there, and network and older file systems have none.)
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Unpacks gzip, zstd, xz and bzip2 in small steps, so that a truncated, damaged or hostile file costs little."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma

@@ -1,7 +1,5 @@
 """The importer of PyTorch-profiler files (Kineto's Chrome-trace JSON). See docs/reference/files.md."""
 
-from __future__ import annotations
-
 from .collect import MODULE_SPAN_PREFIX
 from .importer import import_kineto, import_numbered, read_kineto
 

@@ -1,7 +1,5 @@
 """Collects the events of each kind, chunk after chunk: the one place that reads raw events."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Reads collectives: what process groups report on ops and kernels, what ops alone tell, when host threads ran them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The PyTorch profiler's JSON as typed records, whose fields are the allow-list; old events get today's names."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

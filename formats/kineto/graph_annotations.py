@@ -5,8 +5,6 @@ scope (`torch.cuda.graph_annotations.mark_kernels`) or module put each node ther
 it, writes the note to the arguments of the kernels that run from the node. The notes name; they hold no shapes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace  # noqa: TID251 (instances are sorted)

@@ -1,7 +1,5 @@
 """Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

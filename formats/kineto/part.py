@@ -107,13 +107,7 @@ def _add(scan: Scan, events: Sequence[Event], begin: int, end: int, first: int, 
 
 
 def _collect(
-    source: ImportSource,
-    stream: EventStream,
-    scan: Scan,
-    found: ScanResult,
-    part: RecordingPart,
-    *,
-    is_window: bool,
+    source: ImportSource, stream: EventStream, scan: Scan, found: ScanResult, part: RecordingPart, *, is_window: bool
 ) -> Collector:
     """Read the chunks that hold a part, and of them what belongs to it."""
     kernels, syncs = found.select(part, is_window=is_window)

@@ -1,7 +1,5 @@
 """Chooses one process of a file that merges several ranks': correlation ids are unique within a process alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads a profiler file in chunks, so that memory stays low; mends a broken one, or says how far it can be read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final

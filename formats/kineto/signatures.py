@@ -1,7 +1,5 @@
 """Reads the inputs of ops: `Input type`, `Input Dims`, `Input Strides` and `Concrete Inputs` → Signature."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sorts the events of a chunk by what they tell of time: for choosing a part of a file, and for keeping it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Turns the loosely typed values of events into columns: times by their digits, never floats; what repeats once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation

@@ -1,7 +1,5 @@
 """Reads and writes what `wavecast measure --host` measured, and says how fast one host is beside another."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from math import exp, log

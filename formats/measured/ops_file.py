@@ -4,8 +4,6 @@ A file holds a GPU's name, what software ran, and columns of sizes and times. `_
 that can stand there: a file with anything else is refused, so that what is given to others gives nothing away.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What re-running a trace's ops on the local device gives: who runs them and who compares them share this record."""
 
-from __future__ import annotations
-
 from ...arrays import Floats, Rows
 from ...records import dataclass
 from ..trace.tables import Device

@@ -1,7 +1,5 @@
 """The importer of Nsight Systems' SQLite exports. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 from .importer import read_sqlite
 
 __all__ = ["read_sqlite"]

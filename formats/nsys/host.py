@@ -1,7 +1,5 @@
 """Reads what the host did: calls of CUDA's runtime and driver, waits, and the ranges of NVTX."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Imports SQLite exports: Nsight Systems' here, rocprofv3's (rocpd) where the tables are its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final

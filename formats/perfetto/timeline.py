@@ -5,8 +5,6 @@ lie apart (Perfetto drops one that crosses another), no instant is negative (Per
 stands before an inner one of the same start, and both ends of an arrow lie in the slice that they belong to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path

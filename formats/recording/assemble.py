@@ -1,7 +1,5 @@
 """Puts the tables of a trace together from the rows of a recording, and adds ops to a whole trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final
@@ -12,15 +10,7 @@ from ...arrays import Rows
 from ..trace.column import MISSING, Column, build_table, renumber, row_count
 from ..trace.column import take_rows as take_table_rows
 from ..trace.signature import Signature
-from ..trace.tables import (
-    TABLES,
-    Meta,
-    OpTable,
-    Phase,
-    Quality,
-    Trace,
-    Workload,
-)
+from ..trace.tables import TABLES, Meta, OpTable, Phase, Quality, Trace, Workload
 from .builder import build_groups
 from .gpu import (
     build_calls,

@@ -1,7 +1,5 @@
 """Gathers rows of every kind, part after part, while a file is read; numbers names and keeps what groups report."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """Reads ops whose tensors have sizes alone, and gives them the dtypes that the names of their kernels tell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

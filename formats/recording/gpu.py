@@ -1,7 +1,5 @@
 """Builds the tables of calls, kernels, syncs and collectives, and links each to what caused it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """What a kernel's name says, its dtype and whether it communicates; and how torch names copies and fills."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

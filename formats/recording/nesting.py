@@ -1,7 +1,5 @@
 """Finds which span of a thread encloses which: parents, the innermost one around a call, and what is inherited."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...arrays import Rows, at_rows

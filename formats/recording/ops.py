@@ -1,7 +1,5 @@
 """Builds the table of ops: nesting, phases, modules, and which forward op a backward op differentiates."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tells what the ranges are that programs push around their work (NVTX, rocTX): ops of torch, modules, steps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -14,16 +12,7 @@ from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
 from .dtypes import SEPARATOR
 from .nesting import enclosing_rows, nest, parent_rows
-from .rows import (
-    MARK_RANGE,
-    ModuleRows,
-    OpRows,
-    SpanRows,
-    join_rows,
-    make_rows,
-    take_as,
-    take_rows,
-)
+from .rows import MARK_RANGE, ModuleRows, OpRows, SpanRows, join_rows, make_rows, take_as, take_rows
 from .steps import mark_rows, read_mark
 
 _OP, _MODULE, _NOTHING = range(3)

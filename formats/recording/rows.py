@@ -1,7 +1,5 @@
 """The columns into which the events of each kind are collected, in file order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 

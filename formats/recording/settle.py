@@ -1,7 +1,5 @@
 """Puts the rows of a whole file on one clock, sorted, with threads numbered in order of first appearance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

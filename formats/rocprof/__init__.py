@@ -1,7 +1,5 @@
 """The importer of rocprofv3's output: JSON, CSV and its SQLite database (rocpd). See docs/reference/files.md."""
 
-from __future__ import annotations
-
 from .csv_files import read_csv
 from .json_file import read_json
 

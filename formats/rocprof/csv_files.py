@@ -1,7 +1,5 @@
 """Reads rocprofv3's CSV files: one per kind of record, all of one run beside each other."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Reads rocprofv3's JSON (`--output-format json`): lists of records, and tables of what their numbers mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Reads rocprofv3's SQLite database (rocpd, its default since ROCm 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final

@@ -4,8 +4,6 @@ https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior and torc
 names under which the profiler and the dispatcher record the same ops once they are decomposed.
 """
 
-from __future__ import annotations
-
 import csv
 from enum import IntEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trace file: plain JSON with one list per column. See docs/reference/trace-format.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Says what a collective's op sends and receives, by the schemas of torch's process groups."""
 
-from __future__ import annotations
-
 import csv
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Declares the columns of a table record; codec, validation and JSON Schema all read the same declaration."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import Field
 from functools import cache

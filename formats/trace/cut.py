@@ -1,7 +1,5 @@
 """Cuts one iteration, or what ran in a window of time, out of a trace: its host events and what they put on the GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Reads, writes and checks the trace's plain records (meta, devices, quality) from their dataclass fields."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

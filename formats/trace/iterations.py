@@ -1,7 +1,5 @@
 """Finds when each iteration starts and ends on the GPU, from the host's steps and the kernels they launched."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

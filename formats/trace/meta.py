@@ -1,7 +1,5 @@
 """What a trace says of itself beside its tables: the recording, its devices, and what it lacks."""
 
-from __future__ import annotations
-
 from ...records import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """Makes text fit to be shown: nothing in it that a terminal, a viewer or a spreadsheet would act upon."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

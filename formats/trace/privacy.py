@@ -6,8 +6,6 @@ have; what follows a path may belong to it, blanks and all, so it goes too, up t
 that the path stands in. So a name may lose more than it must, and never less.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final

@@ -3,8 +3,6 @@
 `python -m wavecast.formats.trace.reference docs/reference/trace-format.md` brings the page up to date.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Numbers threads and storages anew where a file's numbers lie so far apart that tables by number would not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final

@@ -3,8 +3,6 @@
 `python -m wavecast.formats.trace.schema formats/trace/trace.schema.json` writes it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any, Final

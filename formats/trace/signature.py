@@ -1,7 +1,5 @@
 """The signature of an op: what it was called with, interned because thousands of calls share a few hundred."""
 
-from __future__ import annotations
-
 from enum import Enum
 from math import prod
 from typing import Final

@@ -1,7 +1,5 @@
 """Signatures as JSON: null, scalars, number lists, tensors, tensor lists and `{"unknown": true}`."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The trace: one recorded iteration (or several) as frozen columnar tables. See docs/reference/trace-format.md."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from ...records import dataclass, field, fields

@@ -1,7 +1,5 @@
 """Checks that a trace is one: types, ranges, lengths and references, with the exact place of the first misfit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -3,8 +3,6 @@
 The numbers of fields are those of XLA's `hlo.proto` and `xla_data.proto`, which keep them for good.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final

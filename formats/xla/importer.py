@@ -1,7 +1,5 @@
 """Imports profiles of JAX and XLA on GPUs as traces. See docs/reference/files.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Gives kernels of XLA the op, inputs and module that their HLO instruction and JAX's named scopes tell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

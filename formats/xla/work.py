@@ -1,7 +1,5 @@
 """What an XLA instruction computes, as PyTorch's op with its inputs: products, convolutions, attention, fusions."""
 
-from __future__ import annotations
-
 import re
 from math import prod
 from typing import Final

@@ -1,7 +1,5 @@
 """Retrain every op model: `python -m wavecast.mlp_weights.train DATA...`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

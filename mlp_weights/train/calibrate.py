@@ -4,8 +4,6 @@ For weights trained without the chips E, everything here comes from weights trai
 judged on j. So nothing that is scored on E has seen it, not even through a choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final

@@ -7,8 +7,6 @@ Where the values in use are older than the files that a program reads today, or 
 kept: the file then says why, and what the program gives instead.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

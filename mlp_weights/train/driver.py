@@ -1,7 +1,5 @@
 """Train a model: all chips, each chip left out, and pairs left out, from which the rest is calibrated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace

@@ -8,8 +8,6 @@ hypot(model, family); the family's half-width is the least that holds 90 % of it
 short (`LONG_NS`). `held` says what half-widths hold that were learned without the network.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ M_g, the mean over all chips, itself shrunk towards 0, counts as one chip more; 
 of a group, of all groups together, so that a group of one or two chips takes what the others show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

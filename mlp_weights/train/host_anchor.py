@@ -11,8 +11,6 @@ of a measured host rests on. What `measure --host` says at that moment, beside R
 machine is.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -11,8 +11,6 @@ log(cost) = op + host is fitted robustly, for leads, own times and calls each. T
 profiler_ratios.py measured it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import asdict, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What an op costs on the host that was hardly seen, or never: what ops of its kind do."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Final
 

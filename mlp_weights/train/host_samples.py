@@ -1,7 +1,5 @@
 """Reduce real traces to what a shape-only recording would hold, with each op's host time beside it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Final

@@ -8,8 +8,6 @@ the time between ops and of the iteration's length. The error is that of the hos
 waiting, predicted from costs of other hosts' traces on a host that fast; host_costs.py --check prints it by trace.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path

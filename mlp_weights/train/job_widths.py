@@ -16,8 +16,6 @@ of them; and times Student's quantile over the normal one, since few publishers 
 publisher's jobs inside the intervals that the others' jobs give, `width` their median half-width.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -8,8 +8,6 @@ NVIDIA's generations; where fewer than three show it, the one in use stays. What
 the mean over those that do. Values are rounded to 50 ns, from 0 on: traces of one generation differ by more.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -17,8 +17,6 @@ kind that one chip alone measured takes there what the same precision and mode s
 the intervals that these half-widths give where the chip is not among those they come from.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ Runs differ by 5 %, machines by more. CUPTI's own share, in every runtime call o
 without a GPU and is left in.
 """
 
-from __future__ import annotations
-
 import time
 from enum import StrEnum
 from statistics import median

@@ -18,8 +18,6 @@ Printed by level: the estimate, how many blocks and pairs of GPUs are behind it,
 tables. About a minute of CPU time.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations

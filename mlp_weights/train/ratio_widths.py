@@ -9,8 +9,6 @@ left out. `left out` is the share that such widths hold on the blocks of a chip 
 Printed as well: the share that the widths in use hold, by distance.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations

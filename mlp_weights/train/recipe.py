@@ -1,7 +1,5 @@
 """What each op model is trained on, and how: a table of `recipes.toml` a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How old prices are, and what is said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import date
 from statistics import median

@@ -1,7 +1,5 @@
 """Which column of a price list says what: the lists that people keep, and any whose columns are named plainly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Reads the price lists that people keep, recognised by what they hold: CSV, TOML, zips and folders."""
 
-from __future__ import annotations
-
 import csv
 import io
 import zipfile

@@ -1,7 +1,5 @@
 """Prices as users write them on a command line: `H100=1.99`, `p5.48xlarge=55.04/h`, `L40S=0.79 spot`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One price: what somebody asked for a GPU and hour, where, when, and on what terms."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from math import isfinite
 from typing import Final

@@ -1,7 +1,5 @@
 """What a machine costs: as a whole where it is priced so, else as its GPUs."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from ...records import dataclass, replace

@@ -1,7 +1,5 @@
 """Which GPU a price list means: by its name there, the memory it states, and the instance that has it."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A user's own prices in TOML: on demand, spot, reserved, and what a GPU of one's own costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path

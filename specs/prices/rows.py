@@ -1,7 +1,5 @@
 """The rows of a price list as listings: of each GPU, cloud and kind the cheapest of a day."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

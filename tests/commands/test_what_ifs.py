@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wavecast.analyzer.asking.what_ifs import WhatIfs
+from wavecast.analyzer.whatif.scenario import SWITCHES, Scenario
 
 from .test_commands import Run
 
@@ -133,3 +135,13 @@ def test_plans_take_no_launches_of_one_gpu(options: tuple[str, ...], run: Run) -
     result = run("scale", FP32, "--to", GPU, "--plan", "dp=1", *options)
     assert result.exit_code == 2
     assert f"No such option '{options[0]}'" in result.stderr
+
+
+@pytest.mark.parametrize("name", [item.name for item in SWITCHES])
+def test_a_switch_is_an_option_of_its_own_name_in_reports(name: str) -> None:
+    asked = Scenario(**{name: True})
+    assert WhatIfs(**{name: True})._asked() == {item.name: item.name == name for item in SWITCHES}
+    assert len(asked.changes) == 1
+    assert asked.changes_anything
+    assert asked.changes_work == (name != "cuda_graph")
+    assert not Scenario(**{name: False}).changes_anything

@@ -1,7 +1,5 @@
 """The commands that record, and what they say on stderr."""
 
-from __future__ import annotations
-
 import click
 
 from ...formats.trace.printable import clean_text

@@ -78,10 +78,7 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
     return None if text is None else Path(text)
 
 
-@click.command(
-    "measure",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command("measure", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("trace", callback=_read_place, metavar="[TRACE]", required=False)
 @click.option(
     "-o",

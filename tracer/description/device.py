@@ -1,7 +1,5 @@
 """Describes the local framework and GPUs, and where a trace comes from: facts, nothing about the user."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

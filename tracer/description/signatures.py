@@ -1,7 +1,5 @@
 """Describes a dispatcher call as the trace's signature: arguments in schema order, defaults filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gives sizes to results whose size depends on values that nobody knows: whatever is selected from is kept whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod

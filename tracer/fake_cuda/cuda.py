@@ -1,7 +1,5 @@
 """Lets a script believe in a GPU where there is none while its shapes are recorded; it is all undone afterwards."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator

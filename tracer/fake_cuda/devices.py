@@ -1,7 +1,5 @@
 """Keeps what a script puts on a GPU on the meta device, and answers where the script reads values from there."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Records the shapes of one iteration of an unmodified script, on a machine without a GPU."""
 
-from __future__ import annotations
-
 import gc
 import re
 import time

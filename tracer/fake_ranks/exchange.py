@@ -1,7 +1,5 @@
 """Answers collectives of torch's process groups on the meta device: every rank is taken to hold what this one holds."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Lets a script be one of many processes, alone: torch's fake group, torchrun's variables, objects' exchanges."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Counts the samples that a script's loaders hand it between the ends of iterations."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

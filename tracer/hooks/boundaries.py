@@ -1,7 +1,5 @@
 """Finds where iterations end in code that says nothing about them: at optimizer steps, forwards or backwards."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

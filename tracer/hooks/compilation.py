@@ -1,7 +1,5 @@
 """Counts what torch compiles: an iteration in which it does is no step's."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, Self
 

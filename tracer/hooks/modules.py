@@ -1,7 +1,5 @@
 """Follows which nn.Module runs, for paths such as `Bert.encoder.layer.0.attention`, and whether an optimizer steps."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Iterator

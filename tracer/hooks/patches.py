@@ -1,7 +1,5 @@
 """What a recording changes for a while: attributes, Ctrl-C, the lock that lets one recording at a time do so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,3 +1,1 @@
 """How fast this machine's host is: fixed pieces of an eager framework's host work, timed."""
-
-from __future__ import annotations

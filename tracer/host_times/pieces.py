@@ -1,7 +1,5 @@
 """The pieces of host work that are timed: one per kind of `HostTimes`, as short as they are, many to a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """Turns a finished profiler into our trace, and names the file of each rank."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

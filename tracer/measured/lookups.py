@@ -5,8 +5,6 @@ calls of embedding ops, copies their indices to the host, counts them and keeps 
 what is captured, runs without it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Records a step with torch's profiler on CUDA or on the CPU, with unprofiled timings of the same step beside it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

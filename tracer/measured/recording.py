@@ -1,7 +1,5 @@
 """Recording in code: a context manager around a loop as it is, and a handler for torch's own profiler."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

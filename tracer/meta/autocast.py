@@ -6,8 +6,6 @@ tensors by torch's own lists: conversions are ops like any other, autograd sees 
 converted as a whole before they decompose.
 """
 
-from __future__ import annotations
-
 import warnings
 import weakref
 from collections.abc import Callable, Iterator

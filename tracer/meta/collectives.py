@@ -1,7 +1,5 @@
 """Collects what a rank's collectives say of themselves: their group, their number in it, whom they meet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Marks what torch.compile would compile in a shape-only recording, where it runs eagerly: nothing is compiled."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import warnings

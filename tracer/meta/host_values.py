@@ -1,7 +1,5 @@
 """Follows the values of small index tensors on the host, so that steps on the meta device may look at them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 

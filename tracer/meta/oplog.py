@@ -1,7 +1,5 @@
 """Collects recorded ops row by row and turns them into the trace's tables."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final

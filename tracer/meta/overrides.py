@@ -1,7 +1,5 @@
 """Makes the meta device issue the ops that CUDA would, while recording; everything is undone afterwards."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

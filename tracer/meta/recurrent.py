@@ -1,7 +1,5 @@
 """Keeps recurrent layers and cells whole, as CUDA runs them; the meta device would unroll them step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

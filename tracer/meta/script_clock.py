@@ -6,8 +6,6 @@ clock runs while no function of torch does. Ops on tensors of the host alone are
 with what they take beyond what the recorder adds to each, where that can be told.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence

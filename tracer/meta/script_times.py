@@ -1,7 +1,5 @@
 """What the script's own Python took, of what the clock saw amid a recording."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

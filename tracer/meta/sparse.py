@@ -3,8 +3,6 @@
 How many of the stored rows are the same one depends on values: none is taken to be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod

@@ -5,8 +5,6 @@ thousands of small ops that nobody runs on a GPU. So a recording has one op per 
 shapes alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Builds a library's model on the meta device, image classifiers here, and records one iteration of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

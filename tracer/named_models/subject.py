@@ -1,7 +1,5 @@
 """What is recorded of a library's model, how the user wants it run, and one iteration of it as a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """Models of transformers by their configuration: the class, its inputs, its own loss, and a decoding step."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Sizes follow an additive recurrence (Roberts' R_d sequence), the same on every machine, evenly in their logarithms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The file that measurements of one GPU are kept in, and the GPU's name and state."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

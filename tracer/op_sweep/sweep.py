@@ -1,7 +1,5 @@
 """What a short sweep measures, by family, until its time is over."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The methods are those of the public measurement tables: `graph_mean` replays thr
 replays; `event_min5` and `host_min5` take the mean of the 5 fastest of 25 single launches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

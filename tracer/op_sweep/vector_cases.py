@@ -1,7 +1,5 @@
 """Ops to be measured that are no products: elementwise, normalization, reductions, gathers, optimizers, recurrent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The calls of a recorded workload that measurement tables can hold, as cases to be measured."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

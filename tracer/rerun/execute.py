@@ -41,14 +41,7 @@ WARM_UP_S: Final = 0.3
 """An idle GPU takes this long to raise its clocks."""
 
 
-def rerun_ops(
-    trace: Trace,
-    leaves: Rows,
-    weights: Floats,
-    local: LocalDevice,
-    *,
-    seconds: float = 60.0,
-) -> Rerun:
+def rerun_ops(trace: Trace, leaves: Rows, weights: Floats, local: LocalDevice, *, seconds: float = 60.0) -> Rerun:
     """Re-run the ops of a trace that put work on the device and return how long each takes here.
 
     `leaves` are rows of the trace's ops in order of launch (-1: work without an op) and `weights` what each counts in

@@ -1,7 +1,5 @@
 """What the made-up tensors of an op must hold: indices in range, probabilities, positive numbers, else noise."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -129,11 +127,7 @@ def _index_rules() -> dict[tuple[str, str], Callable[[Values], Fill]]:
     bags = "embedding_bag _embedding_bag _embedding_bag_forward_only"
     bags_back = "_embedding_bag_backward _embedding_bag_dense_backward _embedding_bag_sparse_backward"
     add(f"embedding {bags}", "indices", _below(lambda it: it["weight"].shape[0]))
-    add(
-        f"embedding_backward embedding_dense_backward {bags_back}",
-        "indices",
-        _below(lambda it: it["num_weights"]),
-    )
+    add(f"embedding_backward embedding_dense_backward {bags_back}", "indices", _below(lambda it: it["num_weights"]))
     add(f"{bags} {bags_back}", "offsets", lambda values: Fill(Content.STEPS, max(prod(values["indices"].shape) - 1, 0)))
     add(bags_back, "offset2bag", lambda values: Fill(Content.STEPS, max(prod(values["offsets"].shape) - 1, 0)))
     along = "index_select gather scatter scatter_add scatter_reduce index_add index_copy index_fill index_reduce"
@@ -144,11 +138,7 @@ def _index_rules() -> dict[tuple[str, str], Callable[[Values], Fill]]:
     add("index_select_backward", "index", _below(lambda values: values["self_sizes"][values["dim"]]))
     add("value_selecting_reduction_backward", "indices", _below(lambda values: values["sizes"][values["dim"]]))
     losses = "nll_loss nll_loss_nd nll_loss_forward nll_loss_backward cross_entropy_loss"
-    add(
-        f"{losses} nll_loss2d nll_loss2d_forward nll_loss2d_backward",
-        "target",
-        _below(_classes),
-    )
+    add(f"{losses} nll_loss2d nll_loss2d_forward nll_loss2d_backward", "target", _below(_classes))
     add("one_hot", "self", _below(lambda values: max(values.get("num_classes") or 1, 1)))
     for rank in (2, 3):
         pools = f"max_pool{rank}d_with_indices_backward adaptive_max_pool{rank}d_backward"

@@ -1,7 +1,5 @@
 """The device that ops are re-run on: which one, in which state, and whether it still works."""
 
-from __future__ import annotations
-
 import platform
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Makes the tensors that ops are re-run on, and shares them between ops of equal shapes: only speed is asked for."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Finds the torch op behind a recorded call: the overload whose schema takes what was recorded, and its arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum

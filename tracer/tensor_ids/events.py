@@ -1,7 +1,5 @@
 """Reads the profiler's tree of events: which tensors each op was given, and what was allocated inside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Adds to a measured trace which tensors its ops read and returned, as torch's profiler saw them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard

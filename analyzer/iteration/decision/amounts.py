@@ -1,7 +1,5 @@
 """What people ask of a report: amounts as they write them (1.28M, 40GB, 24h, $500, 10%), and which GPUs they mean."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from math import isfinite

@@ -9,8 +9,6 @@ and the correlation r, the chance that the lower one truly is the lower is
 The first of many is found by drawing them all together, by the same seed each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp, sqrt
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """A report put to a question: the GPUs that are asked about, in their order, and what a whole run takes on them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

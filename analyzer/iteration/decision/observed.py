@@ -5,8 +5,6 @@ measurement's own spread s, the others are expected to be off by C_ho (C_oo + s^
 errors is C_hh - C_ho (C_oo + s^2 I)^-1 C_oh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -57,10 +57,7 @@ NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
 FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
-PARAMETERS: Final = (
-    *priors("attention decode"),
-    *KERNEL_PARAMETERS,
-)
+PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
 8.9) are L40S's own times, of which no other card speaks; `whole_key_cycles` is RTX PRO 6000's, rounded, the only other
 one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;

@@ -21,10 +21,7 @@ HALF_BYTES: Final = 2.0
 """Of a 16-bit operand."""
 MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
-PARAMETERS: Final = (
-    *priors("attention kernels"),
-    *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS),
-)
+PARAMETERS: Final = (*priors("attention kernels"), *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS))
 """Not fitted but cuDNN's: the tables of attention name TensorRT-LLM's, vLLM's and cuDNN's. FlashAttention-2 on H100
 makes 329 TFLOP/s where cuDNN and FlashAttention-3 make 631 and 632 (PyTorch issue 142132: 24 heads of 4,608 tokens,
 dim 128). On Ampere and Ada cuDNN's is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799,

@@ -50,10 +50,7 @@ HOST_FLOWS_HALF_WIDTH: Final = 0.7
 that share it. Declared: pairs have 0.36 to 0.77 of PCIe's rate (RTX 6000 Ada, L40S, A100 and H100), fours 0.16 to
 0.70, eights 0.04 to 0.60, by the sources of `host_sharing`; the slowest of these set it."""
 
-PARAMETERS: Final = (
-    *priors("collective"),
-    *EXPERT_PARAMETERS,
-)
+PARAMETERS: Final = (*priors("collective"), *EXPERT_PARAMETERS)
 """Within a machine the priors are those of a study of the same tables (nccl-tests on A100, H100, B200), so that node
 types left out are left out of the fit, not of the form. Between machines they were read off one cluster (xxrjun's, 2
 to 10 machines of eight H100s): what a ring's hop and a pair's share is were seen there before its own errors were

@@ -34,7 +34,7 @@ class Parameter:
 
 
 def priors(section: str, class_names: Sequence[str] = ()) -> tuple[Parameter, ...]:
-    """Return the parameters of a section of `priors.csv`, in its order; those of one class are of these names.
+    """Return the parameters of a section of a family's `priors.csv`, in its order; one class's are of these names.
 
     A row's note holds for those that follow it as well, up to the next one.
 
@@ -56,9 +56,10 @@ def priors(section: str, class_names: Sequence[str] = ()) -> tuple[Parameter, ..
 @lru_cache(maxsize=1)
 def _sections() -> Mapping[str, Sequence[Sequence[str]]]:
     found = defaultdict[str, list[list[str]]](list)
-    with Path(__file__).with_name("priors.csv").open(encoding="utf-8", newline="") as file:
-        for section, *row in islice(csv.reader(file), 1, None):
-            found[section].append(row)
+    for path in Path(__file__).parents[1].glob("*/priors.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            for section, *row in islice(csv.reader(file), 1, None):
+                found[section].append(row)
     return found
 
 

@@ -45,11 +45,7 @@ PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
 EXPONENTIALS_PER_CYCLE: Final = 16.0
 """Per multiprocessor."""
 
-PARAMETERS: Final = (
-    *priors("latent attention"),
-    *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-)
+PARAMETERS: Final = (*priors("latent attention"), *DRAM_PARAMETERS, *L2_PARAMETERS)
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
 (`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200."""
 OTHER_SHARPNESS: Final = 3.0

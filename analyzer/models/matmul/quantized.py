@@ -24,10 +24,7 @@ UNFITTED: Final = prior_values(FEED_PARAMETERS, 1)
 """What unaligned rows and TF32 cost: priors, since no row here is such."""
 UNUSED: Final = frozenset({"format_exponent", "cluster_traffic", *UNFITTED})
 """Parameters of plain products in whose place each kind here has its own, or the prior."""
-QUANTIZED_PARAMETERS: Final = (
-    *(item for item in PARAMETERS if item.name not in UNUSED),
-    *priors("matmul, quantized"),
-)
+QUANTIZED_PARAMETERS: Final = (*(item for item in PARAMETERS if item.name not in UNUSED), *priors("matmul, quantized"))
 """`cluster_traffic`: two blocks that share one operand, as libraries' plain kernels do. `async_l2_ratio`: the copy
 engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (H100 and B200 in sight).
 `strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100 in sight.

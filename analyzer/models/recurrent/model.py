@@ -43,12 +43,7 @@ from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, input_weights, kernel_kind, product_flops, state_weights
 
-PARAMETERS: Final = (
-    *priors("recurrent"),
-    *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-    *priors("recurrent, steps"),
-)
+PARAMETERS: Final = (*priors("recurrent"), *DRAM_PARAMETERS, *L2_PARAMETERS, *priors("recurrent, steps"))
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a

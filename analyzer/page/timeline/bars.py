@@ -1,7 +1,5 @@
 """What of a timeline a figure can show: rows, and in each row bars no narrower than a pixel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The timeline: what ran when on the host and on the GPU, as recorded and as predicted, on one axis of time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The `analyze` command: a trace in, a prediction for every catalogued GPU out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

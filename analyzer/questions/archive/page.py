@@ -1,7 +1,5 @@
 """An archive in words and sheets, as JSON and as CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """One trace of a batch: every what-if on every GPU, as a part. Workers run this and nothing else."""
 
-from __future__ import annotations
-
 from ....errors import InputError, WavecastError, parameter, spelling_options
 from ....formats.trace.tables import Trace
 from ...iteration.analyze import run_analysis
@@ -11,6 +9,7 @@ from ...iteration.warnings import warn
 from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 from ...whatif.axis.infer import find_sequence_length
+from ...whatif.scenario import SWITCHES
 from .columns import PREDICTION_FIELDS
 from .inputs import BatchInput, check_input, load_input
 from .parts import BatchAnswer, Refusal, TracePart, Value, encode_part
@@ -76,8 +75,7 @@ def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> Batch
         "precision": change.precision,
         "batch": change.batch,
         "sequence_length": change.sequence_length,
-        "cuda_graph": change.cuda_graph,
-        "fuse_elementwise": change.fuse_elementwise,
+        **{item.name: getattr(change, item.name) for item in SWITCHES},
         "cpu_speed": scenario.cpu_speed,
         "samples_per_iteration": samples,
         "tokens_per_sample": tokens,

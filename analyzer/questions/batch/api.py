@@ -21,8 +21,9 @@ from ...asking.inputs import GpuFile
 from ...asking.output import OutputPath
 from ...asking.prices import Prices
 from ...asking.question import find_named
-from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
+from ...asking.what_ifs import OpWhatIfs, VariedWhatIfs
 from ...page.encoding import Field, FieldTable, encode_csv
+from ...whatif.scenario import LaunchWhatIfs
 from .columns import COLUMNS
 from .workers import Rows
 

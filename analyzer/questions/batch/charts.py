@@ -1,7 +1,5 @@
 """The charts of a finished batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

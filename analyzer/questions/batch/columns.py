@@ -1,12 +1,11 @@
 """The columns of a batch's table, in order, with their types; docs/reference/batch.md says what each means."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
 from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
+from ...whatif.scenario import SWITCHES
 
 
 def _all(kind: type, names: str) -> dict[str, type]:
@@ -26,7 +25,7 @@ PREDICTION_FIELDS: Final[Mapping[str, type]] = {
 COLUMNS: Final[Mapping[str, type]] = {
     **_all(str, "trace_id trace workload mode source_format source_gpu what_if precision"),
     **_all(int, "batch sequence_length"),
-    **_all(bool, "cuda_graph fuse_elementwise"),
+    **{item.name: bool for item in SWITCHES},
     "cpu_speed": float,
     **_all(int, "samples_per_iteration tokens_per_sample warning_count rank"),
     **PREDICTION_FIELDS,

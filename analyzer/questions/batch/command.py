@@ -1,7 +1,5 @@
 """The `batch` command: many traces in, a table of all of them on all GPUs out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final

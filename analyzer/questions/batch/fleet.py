@@ -4,8 +4,6 @@ Errors of one GPU go together across traces (its clocks, its board, what a model
 total are the sums of the ends: as if they were all off together, which no true correlation can exceed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which traces a batch is about, in files, folders, patterns and archives, and how often each of them runs."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import hashlib

@@ -1,7 +1,5 @@
 """What a batch comes to, in words and sheets and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final

@@ -4,8 +4,6 @@ A part is named by its trace and by all that its rows depend on, so that a run t
 so that rows of two catalogues, weights or questions never come together.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

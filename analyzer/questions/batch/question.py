@@ -1,7 +1,5 @@
 """What a batch asks of every trace: the GPUs, what is changed, and what GPUs cost."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

@@ -12,8 +12,6 @@ D is a day and u how busy a GPU may be. A type that another beats in price, in e
 before: each of its GPUs could be exchanged for one of the other, at no loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final

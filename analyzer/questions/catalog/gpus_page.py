@@ -1,7 +1,5 @@
 """Catalogue entries in words and sheets, as JSON and as CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final

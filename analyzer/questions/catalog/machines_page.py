@@ -1,7 +1,5 @@
 """Nodes and hosts in words and sheets, as JSON and as CSV."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields

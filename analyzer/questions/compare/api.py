@@ -111,9 +111,7 @@ class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
         metavar="PERCENT",
     )
     max_memory_growth: str | None = option(
-        HelpPart.OUTPUT,
-        "Exit with status 1 where the peak memory grows by more than this.",
-        metavar="PERCENT",
+        HelpPart.OUTPUT, "Exit with status 1 where the peak memory grows by more than this.", metavar="PERCENT"
     )
     strict: bool = option(
         HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False

@@ -1,7 +1,5 @@
 """The calls of one iteration that put work on the GPU, in columns that two traces number alike; how two differ."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from typing import Final

@@ -1,7 +1,5 @@
 """What explains ops that came or went: the likely cause of each, said once; each call by one change."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The `compare` command: what changed between two traces, and a gate for CI."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From two traces to the comparison: the one function behind `wavecast compare`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp, log
 

@@ -8,8 +8,6 @@ then add up as `prediction.sum_interval` adds those of one iteration: within a f
 shapes: by FAMILY_SHARE), between families independent, and all times from shapes share one error per GPU besides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Which module of one trace is which of the other: by what they hold, in order; by names where that leaves a choice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """A comparison of two traces in words and sheets, as JSON and as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final

@@ -1,7 +1,5 @@
 """What explains pairs that differ: precision, sizes, layout, arguments, kernels, order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which call of the old trace is which of the new one."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final

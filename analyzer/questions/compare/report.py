@@ -1,7 +1,5 @@
 """What a comparison of two traces says, as plain records."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

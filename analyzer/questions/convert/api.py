@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @checks_kinds
 def graph(
-    trace: str | Path | Trace,
-    *,
-    iteration: int | None = None,
-    critical_path: bool = False,
-    recover: bool = False,
+    trace: str | Path | Trace, *, iteration: int | None = None, critical_path: bool = False, recover: bool = False
 ) -> nx.DiGraph[str]:
     """Return what waits for what in a trace, of one iteration or all, as an acyclic networkx DiGraph.
 

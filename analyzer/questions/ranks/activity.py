@@ -1,7 +1,5 @@
 """What every rank of a job does in the iteration, on one clock: computes, sends, waits and for whom; as a timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final

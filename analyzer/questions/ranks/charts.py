@@ -1,7 +1,5 @@
 """The timelines of several ranks of one job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The `ranks` command: several ranks' files of one job in, who waits for whom out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

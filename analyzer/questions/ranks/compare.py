@@ -1,7 +1,5 @@
 """Compares the ranks of a job and replays them together, as recorded, without a straggler, and on other GPUs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Unpack

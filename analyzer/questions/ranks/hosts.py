@@ -1,7 +1,5 @@
 """Compares ranks that computed on their hosts, and replays them together without each straggler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The ranks of a job, analysed on the same GPUs, and replayed together: as recorded, elsewhere, without some."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

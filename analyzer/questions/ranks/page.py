@@ -1,7 +1,5 @@
 """Ranks of one job in words and sheets, as JSON and as CSV."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What is told of several ranks of one job."""
 
-from __future__ import annotations
-
 from ....records import dataclass
 
 

@@ -1,7 +1,5 @@
 """The rows of a report that ranks on GPUs and ranks on hosts have alike, and why a rank is late."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """The `recommender` command: how long a described recommender's training iteration takes on many GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

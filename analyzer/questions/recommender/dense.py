@@ -4,8 +4,6 @@ A layer is one product each: bias and activation, and of the backward pass their
 HugeCTR's fused layers. What stands between products reads and writes every tensor once.
 """
 
-from __future__ import annotations
-
 from ....formats.trace.tables import Phase
 from ....records import dataclass, field
 from ...recorded.tape import Tape, Variable

@@ -1,7 +1,5 @@
 """What the busiest GPU has of a recommender's tables, and how many vectors it sends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import ceil, sqrt
 from typing import Final

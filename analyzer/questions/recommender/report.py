@@ -3,8 +3,6 @@
 The busiest GPU's recording is predicted and replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """What a recommender is and how it is trained, as a file describes it: all that it is predicted from."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal

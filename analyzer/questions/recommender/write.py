@@ -1,7 +1,5 @@
 """Writes what the busiest GPU runs in an iteration, as a recording of shapes with its collectives."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ....formats.trace.privacy import hide_private

@@ -1,7 +1,5 @@
 """The `replay` command: how well the replay with its own times explains a recording."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

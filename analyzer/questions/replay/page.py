@@ -1,7 +1,5 @@
 """How well a replay explains a recording, in words and sheets, and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Final

@@ -39,15 +39,7 @@ class Runner(Protocol):
         """Return the device that a name means; without one, the GPU if there is one. Raises InputError."""
         ...
 
-    def rerun_ops(
-        self,
-        trace: Trace,
-        leaves: Rows,
-        weights: Floats,
-        local: LocalDevice,
-        *,
-        seconds: float,
-    ) -> Rerun:
+    def rerun_ops(self, trace: Trace, leaves: Rows, weights: Floats, local: LocalDevice, *, seconds: float) -> Rerun:
         """Return how long each of `leaves`, ops of the trace, takes there; the heaviest first."""
         ...
 

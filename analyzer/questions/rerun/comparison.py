@@ -1,7 +1,5 @@
 """What there is to re-run of a trace, and its times joined with the recorded and the predicted ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """A re-run beside recording and prediction, in words and sheets, and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What a re-run says beside recording and prediction, as plain records that every renderer reads."""
 
-from __future__ import annotations
-
 from ....formats.measured.rerun import WholePass
 from ....records import dataclass
 from ...measurements.metrics import Figures

@@ -1,7 +1,5 @@
 """The charts of the report on many GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The `scale` command: a recording of one GPU in, plans on many GPUs out, ranked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How long an iteration takes under a parallel plan, and what on: its pieces replayed, then scheduled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Anchors for plans: a measured step of some plan, or a recording of one GPU with its times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

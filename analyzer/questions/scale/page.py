@@ -1,7 +1,5 @@
 """The report on plans for many GPUs in words and sheets, as JSON and as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Final

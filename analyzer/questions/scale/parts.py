@@ -1,7 +1,5 @@
 """What the time of a plan's iteration is spent on."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What a plan's ranks draw: each piece's micro batch and what comes once, summed over all GPUs of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report on many GPUs: which plan takes how long on which GPUs, what it costs and what limits it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """Outcomes of plans as rows of a report: throughput, cost, what limits each, and their ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Final

@@ -1,7 +1,5 @@
 """From a recording of one GPU to plans on many: the function behind `scale`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

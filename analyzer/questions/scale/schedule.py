@@ -1,7 +1,5 @@
 """How long an iteration takes whose micro batches go through a pipeline: its passes in order, on m GPUs at once."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Final

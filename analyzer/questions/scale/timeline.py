@@ -1,7 +1,5 @@
 """The timeline of a plan for ui.perfetto.dev: a process per stage of the pipeline, a track per kind of work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final

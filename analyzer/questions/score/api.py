@@ -41,12 +41,7 @@ class ScoreReport(Report):
 
 
 @checks_kinds
-def score(
-    directory: str | Path,
-    *,
-    leave_out: str | None = None,
-    exclude_gpu: str | Sequence[str] = (),
-) -> ScoreReport:
+def score(directory: str | Path, *, leave_out: str | None = None, exclude_gpu: str | Sequence[str] = ()) -> ScoreReport:
     """Predict every measurement in a folder of tables, or a file of `wavecast measure`, and say how wrong that was.
 
     `leave_out="chips"` predicts each GPU as one never seen, `"shapes"` scores only shapes never seen; `exclude_gpu`

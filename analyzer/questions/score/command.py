@@ -1,7 +1,5 @@
 """The `score` command: predictions beside measurements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -32,11 +30,7 @@ from .api import LEFT_OUT
 )
 @output_options(*REPORT_FORMATS)
 def score(
-    directory: Path,
-    left_out: str | None,
-    excluded: tuple[str, ...],
-    form: str | None,
-    output: Path | None,
+    directory: Path, left_out: str | None, excluded: tuple[str, ...], form: str | None, output: Path | None
 ) -> None:
     """Predict every measurement in DIR or FILE and say how wrong that was, beside simpler predictions.
 

@@ -1,7 +1,5 @@
 """Which GPU, or which of two plans, is better: how often that was named rightly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from operator import attrgetter

@@ -4,8 +4,6 @@ The tables hold one transformer layer with what comes before and after it; the l
 has it. A network becomes a trace of shapes only, predicted as `analyze` predicts one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Scored rows of all tables in one set of columns, and the figures of its groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ same loop. Every op that launched kernels is predicted from its shapes on the GP
 of these kernels; and each recording is moved to the other GPU on which the same network was recorded.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -133,9 +131,7 @@ def _around(owner: Any, parent: Any, chosen: Any) -> Any:
         found[lost] = parent[found[lost]]
 
 
-def _family_rows(
-    groups: Mapping[str, Sequence[tuple[Floats, Floats, Floats]]],
-) -> Iterator[OwnFamilyRow]:
+def _family_rows(groups: Mapping[str, Sequence[tuple[Floats, Floats, Floats]]]) -> Iterator[OwnFamilyRow]:
     """Yield the families by their measured time."""
     for family, parts in sorted(groups.items(), key=lambda item: -sum(part[0].sum() for part in item[1])):
         measured, predicted, half_width = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -1,7 +1,5 @@
 """What a score says, as plain records that every renderer reads. Ratios throughout: 0.08 is 8 %."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """Predictions beside measurements, in columns with a row per measured one, and simpler predictions of the same rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """From a directory of measurements to the score: the one function behind `score`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path

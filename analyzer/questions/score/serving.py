@@ -4,8 +4,6 @@ What an engine adds was fitted on some of these rows (`engines.toml` names them)
 those of rows that were in sight.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -4,8 +4,6 @@ Absolutely, with nothing measured, and moved: given what the other GPU of the ta
 inference under float16 autocast on a consumer's GPU, at batch sizes that hide the host.
 """
 
-from __future__ import annotations
-
 import lzma
 import tarfile
 from collections.abc import Container, Iterator, Mapping, Sequence

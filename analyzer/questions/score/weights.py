@@ -1,7 +1,5 @@
 """Which weights predict which GPU, and of which measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """The `serve` command: how a language model is served, on which GPUs, for how much."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Serving engines as data: what one adds to its kernels' times, how it batches, and which formats it runs parts in."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

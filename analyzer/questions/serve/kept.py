@@ -1,7 +1,5 @@
 """Predictions that plans share: how experts lie changes neither attention nor the products beside them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....arrays import Floats

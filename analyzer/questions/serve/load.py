@@ -1,7 +1,5 @@
 """What is asked of an engine: requests at all times, at a rate, or as a file has them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping

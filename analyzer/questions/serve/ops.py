@@ -9,8 +9,6 @@ of n prompts, q new tokens after p cached ones:
     head(S): the output product of S last tokens, three passes over the logits
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final

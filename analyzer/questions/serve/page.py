@@ -1,7 +1,5 @@
 """How a model is served, in words and a sheet, as JSON and as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Prompts are a load of one token each, held to the limit of TTFT. What writes get
 their cache takes from one machine to another, and is held to the limit of TPOT. Both come at random (Poisson).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ....errors import InputError, parameter

@@ -1,7 +1,5 @@
 """The sizes of a served model: a Hugging Face config.json, or a name of those that wavecast ships."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """The `shard` command: how a recommender's embedding tables are shared among GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

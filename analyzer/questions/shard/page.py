@@ -1,7 +1,5 @@
 """Plans of embedding tables in words and sheets, as JSON and as tables: plans, GPUs' loads, tables' places."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -39,10 +37,7 @@ KIND_WORDS: Final = {
     TableSharding.ROW_WISE: "row-wise",
     TableSharding.DATA_PARALLEL: "replicated",
 }
-_PLAN_WORDS: Final = {
-    **{kind.value: f"all {word}" for kind, word in KIND_WORDS.items()},
-    "given": "yours",
-}
+_PLAN_WORDS: Final = {**{kind.value: f"all {word}" for kind, word in KIND_WORDS.items()}, "given": "yours"}
 _ALIKE: Final = 5e-4
 _SHOWN_RANKS: Final = 64
 _SHOWN_TABLES: Final = 100

@@ -1,7 +1,5 @@
 """How long a piece of a table takes: its lookups, their gradient and the optimizer, by the library's op models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Plans of embedding tables from elsewhere: a file of the user's, of `shard` or of TorchRec."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

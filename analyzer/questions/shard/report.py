@@ -1,7 +1,5 @@
 """What `wavecast shard` says: plans of embedding tables beside each other, and what each GPU has to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ....records import dataclass

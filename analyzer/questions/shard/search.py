@@ -1,7 +1,5 @@
 """Looks for the fastest plan, table by table, then by moves and swaps, and proves it where that can be done."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Final

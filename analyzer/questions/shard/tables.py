@@ -1,7 +1,5 @@
 """The embedding tables of a recording, what trains them, and plans of how each is shared, among which ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final

@@ -1,7 +1,5 @@
 """The `show` command: what is in a trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

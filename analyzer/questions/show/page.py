@@ -1,7 +1,5 @@
 """The overview of a trace in words and sheets, and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final

@@ -1,7 +1,5 @@
 """From what a user asks to vary to parameters with values."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The `sweep` command: figures of a GPU, or sizes of an iteration, vary; where more stops to help, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ follow SM count x clock. Beyond what such an entry does, the clocks go together,
 pins.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """GPUs with varied figures: one of a catalogue's, and how far it is from the unvaried and from all that exist."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import hypot, log2

@@ -20,8 +20,6 @@ Physics says more of the ratio: with more of every figure that is varied nothing
 more than these figures together (but for caches, whose size may bring any speed-up).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod

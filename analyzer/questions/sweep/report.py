@@ -1,7 +1,5 @@
 """What a sweep found, as plain records that every renderer reads, and where more stops to help."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise

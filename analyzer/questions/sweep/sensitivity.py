@@ -6,8 +6,6 @@ them. The step is therefore 1.1, where waves have averaged, and what 1.05 and 1.
 it.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

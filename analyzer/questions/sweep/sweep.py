@@ -1,7 +1,5 @@
 """From a trace to an iteration predicted while one or two parameters vary: the function behind `sweep`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path

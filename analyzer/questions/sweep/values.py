@@ -4,8 +4,6 @@ A range has its points in equal steps of the logarithm; `:9` says how many, `x2`
 `:+16` by how much.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The op calls of one iteration that put work on the GPU, and what tells that two calls are the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """The `validate` command: a prediction beside what the predicted GPU really took."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predicted beside measured times, by op and by family."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

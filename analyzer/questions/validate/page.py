@@ -1,7 +1,5 @@
 """A prediction beside the measurement in words and sheets, as JSON and as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from math import exp
@@ -42,14 +40,7 @@ from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...prediction.prediction import Method
 from ...replay.causes import CAUSES, IdleCause
 from ...work.work import Family
-from .report import (
-    Coverage,
-    FamilyComparison,
-    IterationComparison,
-    OpComparison,
-    Side,
-    Validation,
-)
+from .report import Coverage, FamilyComparison, IterationComparison, OpComparison, Side, Validation
 
 UNMATCHED_ROWS: Final = 5
 """Calls without a partner that are listed; JSON holds all."""

@@ -1,7 +1,5 @@
 """What a validation says, as plain records that every renderer reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ....records import dataclass, field

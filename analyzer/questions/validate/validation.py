@@ -1,7 +1,5 @@
 """From two recordings to the comparison: the one function behind `wavecast validate`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Unpack

@@ -12,7 +12,7 @@ from ....records import dataclass, replace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.roles import Role, call_roles
 from ...graph.streams import UNEXPLAINED_NS
-from ..change import keep_edges
+from ..change import ChangedGraph, keep_edges
 
 GRAPH_LAUNCH_NS: Final = 15_000.0
 """Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace
@@ -40,6 +40,11 @@ class Stretches:
     def sizes(self) -> Rows:
         """Return the number of launches of each stretch."""
         return np.diff(self.begins)
+
+
+def capture(changed: ChangedGraph, trace: Trace, *_: object) -> ChangedGraph:
+    """Return what is left of a graph as the host replays it."""
+    return replace(changed, graph=with_cuda_graph(changed.graph, trace))
 
 
 def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:

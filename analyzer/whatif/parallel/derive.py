@@ -26,11 +26,7 @@ Shard = Callable[[Trace, ParallelPlan], Sharded]
 
 
 def derive_ranks(
-    trace: Trace,
-    plan: ParallelPlan,
-    *,
-    shard: Shard = shard_tensors,
-    recorded_batch: int | None = None,
+    trace: Trace, plan: ParallelPlan, *, shard: Shard = shard_tensors, recorded_batch: int | None = None
 ) -> tuple[RankTrace, ...]:
     """Return what each distinct piece of the plan's pipeline runs per micro batch, and after the last one.
 

@@ -12,15 +12,7 @@ from typing import Any, Final
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
-from .plan import (
-    MOST_RANKS,
-    ExpertDispatch,
-    GradientBuckets,
-    ParallelPlan,
-    PipelineSchedule,
-    RecomputeMode,
-    check_plan,
-)
+from .plan import MOST_RANKS, ExpertDispatch, GradientBuckets, ParallelPlan, PipelineSchedule, RecomputeMode, check_plan
 
 REST: Final = ("*", "-1", "rest", "auto")
 """In place of a number: as many as the other axes leave of the GPUs."""

@@ -91,6 +91,28 @@ def test_the_ratio_of_two_is_as_wide_as_what_they_do_not_share() -> None:
         assert math.log(high / low) == pytest.approx(2 * 1.645 * width, abs=0.01)
 
 
+def test_the_ends_of_a_ratio_are_of_the_sides_that_face_each_other() -> None:
+    errors = JointErrors(fall=np.array([[0.1, 0.2]]), rise=np.array([[0.3, 0.4]]), correlation=np.eye(2)[None])
+    low, high = chances([2.0, 0.5], errors).ratio(0, 1)
+    assert math.log(low / 4.0) == pytest.approx(-1.645 * math.hypot(0.1, 0.4), abs=0.01)
+    assert math.log(high / 4.0) == pytest.approx(1.645 * math.hypot(0.3, 0.2), abs=0.01)
+
+
+def test_the_price_is_of_the_time_and_who_does_not_fit_has_no_chance(few: Analysis) -> None:
+    report = report_on(few)
+    names = [gpu.name for gpu in few.prediction.fleet.gpus]
+    found = chances_of(report.predictions, names, joint_errors(few))
+    hourly = [row.price_usd_per_hour for row in report.predictions]
+    priced = [at for at, price in enumerate(hourly) if price is not None]
+    dollars = np.exp(found.price[priced]) * (hourly[priced[0]] or 0) / np.exp(found.price[priced[0]])
+    assert dollars == pytest.approx([hourly[at] for at in priced])
+    first, *others = report.predictions
+    tight = replace(report, predictions=(replace(first, fits=False, is_tight=False), *others))
+    rated = add_chances(tight, few)
+    assert (rated.predictions[0].chance_fastest, rated.predictions[0].chance_cheapest) == (None, None)
+    assert all(first.gpu not in (pair.first, pair.second) for pair in rated.rank_pairs)
+
+
 def test_of_two_the_drawn_chance_is_the_closed_one() -> None:
     found = chances([1.0, 1.2], errors_of([0.2, 0.3], 0.3), [1.0, 0.7])
     fastest, cheapest = found.first_places()

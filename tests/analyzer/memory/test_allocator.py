@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 from hypothesis import given
@@ -42,6 +43,35 @@ def test_free_neighbours_join() -> None:
     allocator.allocate(9 * MIB)
     allocator.allocate(9 * MIB)
     assert allocator.reserved_bytes == 20 * MIB
+
+
+def test_the_limits_between_small_and_large_blocks_are_torchs() -> None:
+    reserved = []
+    for size in (MIB, MIB + 512, 10 * MIB - 512, 10 * MIB, 10 * MIB + 512):
+        allocator = CachingAllocator()
+        allocator.allocate(size)
+        reserved.append(allocator.reserved_bytes // MIB)
+    assert reserved == [2, 20, 20, 10, 12]
+
+
+def test_what_is_left_of_a_block_is_cut_off_from_a_limit_on() -> None:
+    small, large = CachingAllocator(), CachingAllocator()
+    for size in (MIB, MIB - 512, 512):
+        small.allocate(size)
+    assert (small.allocated_bytes, small.reserved_bytes) == (2 * MIB, 2 * MIB)
+    large.release(large.allocate(32 * MIB))
+    large.allocate(31 * MIB)
+    assert large.allocated_bytes == 32 * MIB
+
+
+def test_neighbours_join_in_whatever_order_they_are_freed() -> None:
+    for order in permutations(range(4)):
+        allocator = CachingAllocator()
+        blocks = [allocator.allocate(5 * MIB) for _ in range(4)]
+        for place in order:
+            allocator.release(blocks[place])
+        allocator.allocate(19 * MIB + 512)
+        assert allocator.reserved_bytes == 20 * MIB
 
 
 @given(st.lists(st.tuples(st.integers(1, 50 * MIB), st.booleans()), max_size=60))

@@ -176,7 +176,7 @@ def test_every_illustrated_page_is_held() -> None:
         for module in modules
         for name, function in getmembers(module, isfunction)
         if function.__module__ == module.__name__
-        and function.__annotations__.get("return") == "Page"
+        and function.__annotations__.get("return") in (Page, "Page")
         and not name.startswith("_")
     } == ILLUSTRATED
 

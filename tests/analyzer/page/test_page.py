@@ -153,7 +153,7 @@ def test_every_report_is_described_as_a_page() -> None:
         for module in modules
         for name, function in getmembers(module, isfunction)
         if function.__module__ == module.__name__
-        and function.__annotations__.get("return") == "Page"
+        and function.__annotations__.get("return") in (Page, "Page")
         and name.startswith("describe")
     } == DESCRIBED
 

@@ -1,7 +1,5 @@
 """The answer, in the first sentences of a report: which GPU to take, or how a few compare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What larger batches give and take: samples per second, memory and cost, of each batch that fits."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ....iteration.report import AnalysisReport

@@ -1,7 +1,5 @@
 """How sure the ranking is, in words and columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple

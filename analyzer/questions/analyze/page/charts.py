@@ -1,7 +1,5 @@
 """The report of `analyze` with pictures: the answer, cost against time, what the time goes to, and where it can go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final

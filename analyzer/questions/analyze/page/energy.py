@@ -1,7 +1,5 @@
 """What an iteration or a run takes in energy, in words and columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Cost and energy against time: which GPUs nothing beats in both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Charts of the GPU that the ops are about: what-ifs side by side, the roofline, memory over the iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The table of GPUs: what the iteration or the whole run takes on each, in one unit per column."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

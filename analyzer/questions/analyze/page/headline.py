@@ -1,7 +1,5 @@
 """The sentences of a report beside its answer: what was read and asked, above the tables; what it rests on, below."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import exp, inf
 from typing import Final

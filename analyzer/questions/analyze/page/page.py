@@ -1,7 +1,5 @@
 """The report of `analyze` in words and sheets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from .....formats.trace.printable import clean_text

@@ -1,7 +1,5 @@
 """What the time of an iteration goes to on each GPU: families of ops, ops, or the methods that predict them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 The columns of a table change with what is asked, never with the data.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Layers of experts as a recording has them: routed, multiplied in groups, added up."""
 
-from __future__ import annotations
-
 from ....recorded.tape import FLOAT, Variable
 from .products import Writer, activate, copied, is_narrow, linear
 

@@ -1,7 +1,5 @@
 """The machines that measured iterations ran on, from what their tables say of links and networks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Final

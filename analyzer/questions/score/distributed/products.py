@@ -5,8 +5,6 @@ activations and given back in 16 bits: `torch.nn.functional.rms_norm` until it h
 of transformers and torchtitan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

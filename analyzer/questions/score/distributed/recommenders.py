@@ -3,8 +3,6 @@
 Which library ran, and what of it, follows from the benchmark's round and the row's own columns; nothing is fitted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The rows of measured iterations, as records; which model, kernels, plan and machine each ran on."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -230,10 +228,10 @@ def routed(row: IterationRow, recipe: tuple[str, bool, bool]) -> IterationRow:
 def clean_value(record: type, name: str, value: Any) -> Any:
     """Return a table's value of a record's field, or what stands for its absence."""
     is_missing = value is None or (isinstance(value, float) and isnan(value))
-    kind = str(record.__annotations__[name])
-    if kind == "str":
+    kind = record.__annotations__[name]
+    if kind in (str, "str"):
         return "" if is_missing else str(value)
-    if kind == "float":
+    if kind in (float, "float"):
         return 0.0 if is_missing else float(value)
     if is_missing:
         return 1 if name in ("vp", "cp", "ep", "tp", "pp", "microbatches") else 0

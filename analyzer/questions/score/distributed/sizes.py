@@ -1,7 +1,5 @@
 """Sizes of a transformer and the kernels that its framework runs: what a synthesised recording is written from."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -1,25 +1,12 @@
 """A one-GPU recording of a transformer's training iteration, written from its sizes: no torch, no weights."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Operand, Tape, Variable
 from .experts import experts
-from .products import (
-    Writer,
-    add,
-    copied,
-    embed,
-    feed_forward,
-    linear,
-    loss,
-    norm,
-    root_mean_square_norm,
-    rotate,
-)
+from .products import Writer, add, copied, embed, feed_forward, linear, loss, norm, root_mean_square_norm, rotate
 from .sizes import Kernels, TransformerSizes
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}

@@ -1,7 +1,5 @@
 """Measured iterations on many GPUs, recommenders' and single networks', as sheets: errors by group, the worst rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Our own recordings as sheets: families over all networks, then networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import exp, fabs, log
 from statistics import fmean, median

@@ -1,7 +1,5 @@
 """The score in words and sheets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """The score for programs: JSON, and a table; the layout is public and documented in docs/reference/json.md."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -9,12 +7,7 @@ from .....arrays import none_for_nan
 from ....measurements.networks import PEERS
 from ....page.encoding import FieldTable, encode_json, join_tables, table_of, table_of_keys
 from ..end_to_end import OP_SUM
-from ..report import (
-    SCORE_FORMAT,
-    SCORE_VERSION,
-    Score,
-    ScoreRow,
-)
+from ..report import SCORE_FORMAT, SCORE_VERSION, Score, ScoreRow
 from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 
 BASELINES: Final = (

@@ -1,7 +1,5 @@
 """Sweeps and sensitivities as charts: a line with its interval and its knee, a map of two parameters, sorted bars."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from .....formats.trace.printable import clean_text

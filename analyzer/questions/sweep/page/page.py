@@ -1,7 +1,5 @@
 """A sweep in words and sheets: the answer first, then where more stops to help and why, then every point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import exp
 from typing import Final

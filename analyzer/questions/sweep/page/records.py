@@ -1,20 +1,10 @@
 """Sweeps and sensitivities as JSON and as CSV; the layout is public and documented in docs/reference/sweep.md."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from ....page import encoding
 from ....page.energy import energy_record, energy_table
-from ..report import (
-    SWEEP_VERSION,
-    FigureElasticity,
-    Knee,
-    SensitivityReport,
-    SweepLimit,
-    SweepPoint,
-    SweepReport,
-)
+from ..report import SWEEP_VERSION, FigureElasticity, Knee, SensitivityReport, SweepLimit, SweepPoint, SweepReport
 
 _POINT: Final = (
     "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "speedup", "speedup_low", "speedup_high",

@@ -1,7 +1,5 @@
 """What one per cent more of each figure buys, in words and sheets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

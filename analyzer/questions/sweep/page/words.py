@@ -1,7 +1,5 @@
 """Values of parameters, and what limits an iteration, as people read them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ....page.quantity import ABSENT, format_bytes, format_factor, format_number, format_rate, format_share
