@@ -79,9 +79,9 @@ def test_a_forecast_is_five_replays(recorded: Trace, seed: int, gpus_apart: bool
     np.testing.assert_allclose(found.iteration_ns, middle)
     end = replay(graph, timing)
     share = occupation(graph, timing, end, *found.span_ns)
-    recorded, measured = graph.nodes.end_ns[:, None], measured_timing(graph, graph.residual_ns)
-    spans = (times[at] for times in iteration_spans(trace, graph, recorded))
-    untold = occupation(graph, measured, recorded, *spans).released_ns - share.released_ns
+    then, measured = graph.nodes.end_ns[:, None], measured_timing(graph, graph.residual_ns)
+    spans = (times[at] for times in iteration_spans(trace, graph, then))
+    untold = occupation(graph, measured, then, *spans).released_ns - share.released_ns
     nodes = iteration_nodes(trace, graph).until(at)
     fall = share.released_ns
     if nodes.is_alone:  # it does not end before the host does
