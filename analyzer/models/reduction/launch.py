@@ -201,7 +201,7 @@ def _column_tiles(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     wide = np.minimum(last_power(rows), TILE_COLUMNS)
     tall = np.minimum(last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
     wide = np.minimum(last_power(rows), CHANNEL_THREADS / tall)
-    tiles = np.minimum(np.ceil(columns / (tall * ROWS_PER_THREAD)), MOST_TILES)
+    tiles = np.clip(np.ceil(columns / (tall * ROWS_PER_THREAD)), 1.0, MOST_TILES)
     return wide, tall, np.where((tiles < LEAST_TILES) & np.isin(problems.kernel, _TILED), 1.0, tiles)
 
 
@@ -263,7 +263,7 @@ def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
 def _table_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """A thread per column and part of a row's lookups, then one per column and row, which adds up its parts."""
     lookups, rows = problems.flops / np.maximum(problems.columns, 1.0), np.maximum(problems.rows, 1.0)
-    wide = np.ceil(problems.columns / WARP) * WARP
+    wide = np.maximum(np.ceil(problems.columns / WARP), 1.0) * WARP
     threads, parts = np.minimum(wide, MOST_THREADS), rows + lookups / LOOKUPS_PER_THREAD
     steps = STARTS_OF_RUN + np.minimum(lookups / rows, LOOKUPS_PER_THREAD)
     return np.ceil((parts + rows) * wide / threads), threads, steps

@@ -87,6 +87,11 @@ def test_elements_of_few_channels_that_lie_last_wait_for_their_blocks_loads(kern
     assert time_on(of(32)) > 1.1 * time_on(of(512))
 
 
+@pytest.mark.parametrize("kernel", list(RowKernel))
+def test_an_empty_tensor_takes_a_finite_time(kernel: RowKernel) -> None:
+    assert 0 < time_on(problem(kernel, 64, 0)) < 1e6
+
+
 def test_sums_of_columns_fetch_their_code_where_other_kernels_ran() -> None:
     again, between, swept = (
         replace(problem(kernel, 768, 2048, moved_bytes=6e6), moved_since_bytes=np.array([since]))
