@@ -69,6 +69,11 @@ _MODES: Final = {
     "DECODE": ServingKind.DECODE, "TARGET_VERIFY": ServingKind.DECODE, "MIXED": ServingKind.MIXED,
     "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE,
 }  # fmt: skip
+_PLAIN: Final = re.compile(
+    r"(?:[\W\d_]|execute|context|generation|new|cached|(?:s[qk])+|Executor|forward|step|ctx|gen|reqs|bs|toks"
+    r"|SPLIT|PREFILL|EXTEND|DECODE|TARGET|VERIFY|MIXED|prefill|decode)+"
+)
+"""A server's step whose words are its own: with any other it may say whose it is, and is not kept."""
 _NUMBERED: Final = re.compile(
     r"(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+", re.IGNORECASE
 )
@@ -113,7 +118,7 @@ def mark_rows(builder: RecordingBuilder, names: Sequence[str], spans: Mapping[st
     found = [read_mark(name) or (MARK_RANGE, ServingKind.UNTOLD, name) for name in names]
     columns = {"name": [mark for mark, _, _ in found], "kind": [int(kind) for _, kind, _ in found]}
     label = [
-        builder.names[name] if mark == MARK_SERVING else builder.labels[text]
+        builder.labels[text] if mark != MARK_SERVING else builder.names[name] if _PLAIN.fullmatch(name) else MISSING
         for name, (mark, _, text) in zip(names, found, strict=True)
     ]
     return make_rows(MarkRows, len(found), **columns, label=label, **spans)

@@ -116,6 +116,18 @@ def test_annotations_mark_iterations(name: str, by: str, kind: ServingKind) -> N
     assert trace.meta.iterations_by == by
     assert lengths_us(trace)[1:] == [1000, 1000, 1000]
     assert set(trace.iterations.kind.tolist()) == {kind}
+    kept = {trace.strings[at] if at >= 0 else "" for at in trace.iterations.annotation.tolist()}
+    assert kept == ({name} if by == "steps of the server" else {""})
+
+
+def test_a_servers_step_that_names_anything_else_is_not_kept() -> None:
+    recorder = Recorder()
+    for step in range(4):
+        recorder.span("step[DECODE bs=8 user=ann]", 1000 * step, 400)
+        recorder.op(1000.0 * step + 20)
+    trace = recorder.trace()
+    assert trace.iterations.kind.tolist() == [ServingKind.DECODE] * 4
+    assert not any("ann" in text for text in trace.strings)
 
 
 def test_what_libraries_annotate_marks_no_iteration() -> None:

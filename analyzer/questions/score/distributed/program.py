@@ -34,9 +34,9 @@ class TrainingProgram:
     has_engine_attention: bool
     """Whether attention is Transformer Engine's beside its norms and products, not FlexAttention or torch's.
 
-    AutoModel's `docs/performance-summary.md` says which; FlexAttention is taken for FlashAttention-2."""
+    AutoModel's summary of its performance says which; FlexAttention is taken for FlashAttention-2."""
     has_deepep: bool
-    """Whether tokens go to experts by DeepEP and Megatron's fused permutes (AutoModel's `moe/experts.py`)."""
+    """Whether tokens go to experts by DeepEP and Megatron's fused permutes (AutoModel's experts)."""
     has_async_tensor: bool
     """Whether tensor-parallel collectives run beside products: torchtitan's `enable_async_tensor_parallel`."""
 

@@ -40,8 +40,8 @@ _CURRENT_WORDS: Final = ("current", "fp8cs", "fp8-cs", "fp8_cs", "tensorwise", "
 _HALF_WORDS: Final = ("bf16", "fp16", "bfloat16", "float16", "16-bit", "half")
 TORCHTITAN_BOARDS: Final = {"H100 SXM5 80GB": "H100 SXM5 80GB@500W"}
 TORCHTITAN_MEMORY: Final[Mapping[str, Any]] = {"memory_bandwidth_bytes_per_s": 2.4e12, "memory_bytes": 96e9}
-"""The H100 of torchtitan's pages is a board of 500 W with 96 GB of HBM2e at 2.4 TB/s (torchtitan's
-`benchmarks/llama3_h100_202412_torchtitan.md`)."""
+"""The H100 of torchtitan's pages is a board of 500 W with 96 GB of HBM2e at 2.4 TB/s (its page of
+December 2024)."""
 MPT: Final = "mpt"
 GPT_OSS: Final = "gpt-oss"
 QWEN3: Final = "qwen3"
@@ -302,8 +302,8 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     (`mla_up_proj`). torchtitan, AutoModel and their like run models of plain modules: three
     products for queries, keys and values, without a compiler single operations and the loss in float32; their FSDP
     reduces in float32, and adapters stand beside every product. torchtitan rotates complex numbers, which torch's
-    compiler leaves as they are (its issue 15), and takes cuDNN's attention first from Blackwell on (its
-    `models/attention.py`). Before Blackwell fp8 operands lie along what a product adds up.
+    compiler leaves as they are (its issue 15), and takes cuDNN's attention first from Blackwell on.
+    Before Blackwell fp8 operands lie along what a product adds up.
     """
     program, is_foundry, is_megatron = row.program, row.source == LLM_FOUNDRY, row.program.is_megatron
     is_plain, is_torch = program.is_plain, is_foundry or program.is_plain or row.source == FMS_FSDP
