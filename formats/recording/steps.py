@@ -70,7 +70,7 @@ _MODES: Final = {
     "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE,
 }  # fmt: skip
 _PLAIN: Final = re.compile(
-    r"(?:[\W\d_]|execute|context|generation|new|cached|(?:s[qk])+|Executor|forward|step|ctx|gen|reqs|bs|toks"
+    r"(?:[\W\d_]|execute|context|generation|new|cached|s[qk]|Executor|forward|step|ctx|gen|reqs|bs|toks"
     r"|SPLIT|PREFILL|EXTEND|DECODE|TARGET|VERIFY|MIXED|prefill|decode)+"
 )
 """A server's step whose words are its own: with any other it may say whose it is, and is not kept."""
