@@ -62,9 +62,10 @@ def _row(
     forecast, gpu = result.forecast, result.prediction.fleet.gpus[column]
     is_source = result.origin is not None and gpu.name == result.origin.name
     measured_ns = result.window.duration_ns if result.origin is not None else None
-    iteration_ns = float(forecast.iteration_ns[column])
+    iteration_ns, high_ns = float(forecast.iteration_ns[column]), float(forecast.high_ns[column])
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
+        low_ns, high_ns = float(np.minimum(low_ns, measured_ns)), float(np.maximum(high_ns, measured_ns))
     rate = holds.samples / iteration_ns * 1e9 if holds.samples and iteration_ns > 0 else None
     tokens = holds.tokens_per_sample
     price = result.prices.price_of(gpu)
@@ -74,7 +75,7 @@ def _row(
         is_source=is_source,
         iteration_ns=iteration_ns,
         iteration_low_ns=none_for_nan(low_ns),
-        iteration_high_ns=none_for_nan(float(forecast.high_ns[column])),
+        iteration_high_ns=none_for_nan(high_ns),
         gpu_busy_ns=float(forecast.busy_ns[column]),
         communication_ns=float(forecast.communication_ns[column]),
         idle_ns=dict(zip(CAUSES, forecast.idle_ns[column].tolist(), strict=True)),

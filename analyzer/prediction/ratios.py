@@ -180,7 +180,8 @@ def _wave_factor(move: Move, rows: Rows) -> Floats:
     origin, fleet, table = move.origin, move.fleet, move.trace.kernels
     kernels = move.workload.kernel[rows]
     gamma, bandwidth, clock = boundedness(move, rows), memory_ratio(move, rows), origin.clock_hz / fleet.clock_hz
-    grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels]).astype(np.int64)
+    grid = _product(table.grid[kernels])[:, None]
+    block = _product(table.block[kernels]).clip(max=_MOST).astype(np.int64)
     registers, shared_memory_bytes = table.registers[kernels], table.shared_memory_bytes[kernels]
     first, group = group_rows([registers, shared_memory_bytes, block])
     distinct = (block[first], registers[first], shared_memory_bytes[first])
@@ -245,6 +246,10 @@ def _moved_bytes(move: Move, rows: Rows) -> Floats:
     """Return what kernels move, a part of what their op moves; 0 where that is not known."""
     workload = move.workload
     return workload.work.moved_bytes[rows] * workload.op_share[rows] * workload.has_work[rows]
+
+
+_MOST: Final = 2.0**62
+"""Threads of a block that no file means: none fits."""
 
 
 def _product(dimensions: Column) -> Floats:

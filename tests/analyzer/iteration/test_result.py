@@ -101,6 +101,22 @@ def test_nothing_asked_changes_nothing(gpu: GpuBuilder, toy_trace: TraceBuilder)
     check_adds_up(result)
 
 
+@pytest.mark.parametrize("replayed", [0.8, 1.25])
+def test_the_interval_of_what_was_measured_holds_it(replayed: float, gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    result = ask(toy_trace(), gpu())
+    ends = replayed * result.forecast.iteration_ns
+    found = replace(result, forecast=replace(result.forecast, low_ns=ends, high_ns=ends))
+    item = row(report_on(found), gpu().name)
+    measured = item.iteration_ns
+    assert (item.iteration_low_ns, item.iteration_high_ns) == (min(measured, ends[0]), max(measured, ends[0]))
+
+
+def test_blocks_of_more_threads_than_can_be_counted_move_as_any(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    trace = toy_trace()
+    kernels = replace(trace.kernels, block=np.full_like(trace.kernels.block, 2**31 - 1))
+    check_adds_up(ask(replace(trace, kernels=kernels), gpu(), gpu(name="Other", sm_count=20)))
+
+
 @pytest.mark.data
 def test_a_host_of_known_speed_has_no_width(root_dir: Path) -> None:
     trace = load_trace(root_dir / "samples" / "resnet50-inference-bf16-b32-shapes.json.gz")
