@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from .formats import Trace, load_trace, save_trace
-    from .formats.version import __version__
+    from .formats.trace.version import __version__
     from .tracer.recording import record
 
 
@@ -108,7 +108,7 @@ _HOMES = {
     ),
     "formats": ("Trace", "load_trace", "save_trace"),
     "tracer.recording": ("record",),
-    "formats.version": ("__version__",),
+    "formats.trace.version": ("__version__",),
 }  # fmt: skip
 """Module → public names that it holds."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from .formats.version import __version__
+from .formats.trace.version import __version__
 
 if TYPE_CHECKING:
     from .analyzer.questions.rerun.command import Runner

@@ -13,7 +13,7 @@ from platform import python_version
 from typing import Final
 
 from ...formats.trace.printable import clean_text
-from ...formats.version import __version__
+from ...formats.trace.version import __version__
 from ...records import dataclass
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Catalog

@@ -19,7 +19,7 @@ from ..trace.column import MISSING, row_count
 from ..trace.privacy import hide_private
 from ..trace.signature import Signature, TensorSpec
 from ..trace.tables import FORMAT_VERSION, Trace
-from ..version import __version__
+from ..trace.version import __version__
 from .entry import Entry
 
 PRECISIONS: Final = {

@@ -272,7 +272,7 @@ def measure_host_speed(output: Path | None, seconds: float | None) -> None:
     Raises InputError or OutputError before anything is measured where it can, CaptureError where nothing can be.
     """
     from ...formats.measured.host_file import HostFile, save_host
-    from ...formats.version import __version__
+    from ...formats.trace.version import __version__
 
     if seconds is not None and not (isfinite(seconds) and seconds <= _MOST_S):
         raise InputError(f"--seconds {seconds:g}: expected at most {_MOST_S:g} for --host: a few do")

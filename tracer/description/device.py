@@ -12,7 +12,7 @@ import torch
 from ...errors import InputError
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.tables import Device, Meta, Phase, Precision, Trace, Workload
-from ...formats.version import __version__
+from ...formats.trace.version import __version__
 
 _HOST = -1
 """The host's number among devices."""

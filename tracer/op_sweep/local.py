@@ -12,7 +12,7 @@ from msgspec import convert
 from ...errors import InputError, OutputError, UnknownGpuError, parameter
 from ...formats.files.destinations import check_destinations
 from ...formats.measured.ops_file import MeasuredOps, read_ops, save_ops
-from ...formats.version import __version__
+from ...formats.trace.version import __version__
 from ...specs.generations import generation_at
 from ...specs.gpu import Catalog
 from ...specs.match import find_gpu, find_gpus, match_device

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from ....formats.version import __version__
+from ....formats.trace.version import __version__
 from ...asking.command import WavecastCommand, report_command, run_program, timeline_option
 from ...asking.inputs import trace_argument
 from .api import AnalyzeOptions, IterationReport

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from ....formats.version import __version__
+from ....formats.trace.version import __version__
 from ....records import dataclass, field
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices

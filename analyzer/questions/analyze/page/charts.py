@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from .....formats.trace.printable import clean_text
-from .....formats.version import __version__
+from .....formats.trace.version import __version__
 from ....iteration.decision.amounts import ENERGY
 from ....iteration.decision.selection import choose_gpus, shown_rows
 from ....iteration.gains import Alternative, try_alternatives
