@@ -111,7 +111,7 @@ def _token_price(row: ServeRow) -> str:
 
 def _sheet(report: ServeReport) -> Sheet:
     rows = report.rows[:SHOWN]
-    at = report.question.measure
+    at, held = report.question.measure, ["" if row.holds is None else "hold" if row.holds else "broken" for row in rows]
 
     def times(name: str) -> list[str]:
         return [format_time(row.figures.latencies[name].values["mean"]) for row in rows]
@@ -134,7 +134,7 @@ def _sheet(report: ServeReport) -> Sheet:
         number_column("W", (f"{row.figures.board_w:,.0f}" for row in rows), rank=3),
         number_column("± %", (f"{100 * row.figures.step_half_width:.0f}" for row in rows), rank=2),
         text_column("limited by", (row.figures.limit for row in rows), rank=2),
-        text_column("limits", ("" if row.holds is None else "hold" if row.holds else "broken" for row in rows), rank=2),
+        *([text_column("limits", held, rank=2)] if any(held) else []),
     )
     return Sheet(title="", columns=columns)
 

@@ -229,9 +229,9 @@ def clean_value(record: type, name: str, value: Any) -> Any:
     """Return a table's value of a record's field, or what stands for its absence."""
     is_missing = value is None or (isinstance(value, float) and isnan(value))
     kind = record.__annotations__[name]
-    if kind in (str, "str"):
+    if kind is str:
         return "" if is_missing else str(value)
-    if kind in (float, "float"):
+    if kind is float:
         return 0.0 if is_missing else float(value)
     if is_missing:
         return 1 if name in ("vp", "cp", "ep", "tp", "pp", "microbatches") else 0

@@ -13,6 +13,7 @@ import pytest
 import wavecast
 from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.questions.serve import page as serve_page
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
 from wavecast.analyzer.questions.serve.kept import KeptTimes
 from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
@@ -484,6 +485,13 @@ def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, Any]) 
     below = wavecast.serve("llama-3-8b", to=[f"{row['gpus'] - 1}xH100-SXM"], rate=20.0, tp=1, pp=1, **limits)
     assert row["holds_limits"]
     assert not below.to_records()[0]["holds_limits"]
+
+
+@pytest.mark.parametrize(("limits", "said"), [({}, ""), ({"tpot": "1s"}, "hold"), ({"tpot": "1us"}, "broken")])
+def test_what_was_not_asked_for_has_no_column(limits: dict[str, Any], said: str) -> None:
+    report = wavecast.serve("llama-3-8b", to=["H100-SXM"], concurrency=1, **limits).report
+    shown = {column.title: column for column in serve_page._sheet(report).columns}
+    assert [*shown["limits"].cells] == [said] if said else "limits" not in shown
 
 
 def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
