@@ -144,7 +144,7 @@ def test_methods_are_compiled_when_they_are_used() -> None:
 import builtins
 from wavecast.records import dataclass, field
 compiled, execute = [], builtins.exec
-builtins.exec = lambda text, *known: (compiled.append(text), execute(text, *known))
+builtins.exec = lambda text, *known: (compiled.append(text) if "__init__" in text else 0, execute(text, *known))
 class Item: size: int
 Item.__annotations__ = {"size": int}
 Item = dataclass(frozen=True, slots=True, kw_only=True)(Item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import sys
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
@@ -23,7 +24,7 @@ Pack = Callable[[bytes], bytes]
 
 
 def pack_zstd(data: bytes) -> bytes:
-    zstd = pytest.importorskip("backports.zstd")
+    zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     packed: bytes = zstd.compress(data)
     return packed
 

@@ -233,7 +233,7 @@ def test_a_cut_file_is_an_error_in_a_line(cut: int) -> None:
 
 
 def test_deep_and_wrong_json_are_errors_in_a_line() -> None:
-    deep = trace_json().replace(b"{}]}", b'{"args":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}")
+    deep = trace_json().replace(b"{}]}", b'{"args":' + b"[" * 5_000_000 + b"]" * 5_000_000 + b"}]}")
     for data in (
         deep,
         b'{"traceEvents": {}}',
