@@ -256,7 +256,7 @@ class RecordedIteration:
     gpu: Gpu | None = None
     """The one that was measured; None where none was."""
     identity: str | None = None
-    """By what the GPU is known, where its name does not tell."""
+    """By what the GPU is known where its name does not tell, or that a GPU that was named says nothing."""
     graphs: GraphUse = field(default_factory=GraphUse)
 
     @property
@@ -308,10 +308,16 @@ def take_recording(
         check(kept, window)
     found = RecordedIteration(trace=kept, window=window, choice=choice, standstills=(*pauses, *behind, *standstills))
     if not len(window.kernel_rows):
-        return untimed(found)
+        return replace(untimed(found), identity=None if source is None else _unused(source))
     gpu = source or source_gpu(kept, catalog, window)
     identity = None if source is not None else explain_identity(kept, catalog, window)
     return marked(replace(found, gpu=gpu, identity=identity, graphs=graphs))
+
+
+def _unused(source: Gpu) -> str:
+    """Say that nothing is compared with a GPU whose times are nowhere."""
+    asked = parameter("from", source.name)
+    return f"{asked} says nothing here: no time was recorded on it; to compare with it, name it in {parameter('to')}"
 
 
 def marked(recorded: RecordedIteration) -> RecordedIteration:

@@ -174,6 +174,14 @@ def test_what_nobody_measured_is_called_untested(run: Run, root_dir: Path) -> No
     assert ratios["Radeon RX 7900 XTX"] - 1.0 > 1.2 * (ratios["A100 SXM4 80GB, 3g.40gb"] - 1.0)
 
 
+def test_a_source_of_no_times_is_said_to_say_nothing(run: Run, root_dir: Path) -> None:
+    trace = root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
+    asked = ("analyze", trace, "--to", "L40S")
+    said = "Warning: --from H100 SXM5 80GB says nothing here: no time was recorded on it; to compare with it, name it in --to"
+    assert said in run(*asked, "--from", "H100 SXM5").output
+    assert "says nothing" not in run(*asked).output
+
+
 def subcommands(found: click.Command) -> dict[str, click.Command]:
     return dict(found.commands) if isinstance(found, click.Group) else {}
 

@@ -161,7 +161,9 @@ def test_malformed_json_after_a_misfit_is_refused() -> None:
 
 def test_deep_nesting_is_refused(document: dict[str, Any]) -> None:
     for name in ("signatures", "strings", "meta", "novelty"):
-        text = json.dumps(document | {name: 0}).replace(f'"{name}": 0', f'"{name}": ' + "[" * 5_000_000 + "]" * 5_000_000)
+        text = json.dumps(document | {name: 0}).replace(
+            f'"{name}": 0', f'"{name}": ' + "[" * 5_000_000 + "]" * 5_000_000
+        )
         with pytest.raises(TraceError, match="nested too deeply"):
             decode(text.encode())
 
