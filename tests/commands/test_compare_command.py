@@ -52,7 +52,7 @@ def test_a_slowdown_fails_and_says_percentages(run: Run, trace_file: Path, slow_
 
 
 def test_another_gpu_than_the_measured_one(run: Run, trace_file: Path) -> None:
-    result = run("compare", trace_file, trace_file, "--on", "h100 sxm", "--on", "a100", "--format", "json")
+    result = run("compare", trace_file, trace_file, "--on", "h100 sxm,a100", "--format", "json")
     assert result.exit_code == 0
     assert all(gpu["change"] == 0 for gpu in json.loads(result.stdout)["gpus"])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
-from ...asking.choice import GPU_NAME
+from ...asking.choice import GPU_NAMES
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
 from ...asking.keywords import check_iteration, read_percent
@@ -101,9 +101,8 @@ class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
 
     on: str | Sequence[str] = option(
         HelpPart.GPUS,
-        "Compare on this GPU; repeat for several. Default: the GPUs that were measured.",
-        **GPU_NAME,
-        multiple=True,
+        "Compare on this GPU; several with commas, or repeat. Default: the GPUs that were measured.",
+        **GPU_NAMES,
     )
     max_slowdown: str | None = option(
         HelpPart.OUTPUT,
