@@ -36,7 +36,9 @@ def tensor(dtype: str, *shape: int, is_last: bool = False) -> TensorSpec:
 
 def calls_of(row: Mapping[str, Any]) -> tuple[Call, ...] | None:
     """Return what a row called; None where that is not known."""
-    calls = _calls().get((row["direction"], row["op"]))
+    # A gather by another kernel than that of whole rows, which takes the index's bytes longer, had one of each element.
+    is_each = row["op"] == "gather" and "_scatter_gather_elementwise" in str(row.get("kernels"))
+    calls = _calls().get((row["direction"], "gather_each" if is_each else row["op"]))
     if calls is None:
         return None
     dtype = DTYPES[row["dtype"]]

@@ -80,6 +80,11 @@ class _Row:
     host_floor_us: float = 0.0
 
 
+def _row(item: Mapping[str, Any], launched: Launched, family: str, **more: float) -> _Row:
+    gpu, latency_us, dtype = item["gpu"], item["latency_us"], item["dtype"]
+    return _Row(gpu=gpu, launched=launched, latency_us=latency_us, family=family, dtype=dtype, **more)
+
+
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ReductionProblems]]:
     """Return the rows of every table that the directory has and whose kernels are known."""
     readers: dict[str, Callable[[MeasurementTable], Iterator[_Row]]] = {
@@ -99,17 +104,9 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
 
 def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
     gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
-
     names = (
-        "kernel",
-        "columns",
-        "rows",
-        "elements",
-        "flops",
-        "walked_bytes",
-        "streamed_bytes",
-        "least_bytes",
-        "launches",
+        *("kernel", "columns", "rows", "elements", "flops", "launches"),
+        *("walked_bytes", "streamed_bytes", "least_bytes"),
     )
     problems = problems_from(
         ReductionProblems,
@@ -144,7 +141,7 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
     """Yield PyTorch's four kernels; whole batch norms over volumes, by cuDNN, where the host does not hide them.
 
     Of channels last those of `LAST_VERSION`, which are two kernels of PyTorch's; the other version's are 40 times as
-    long. Their backward pass adds the gradient to the one before, since the benchmark keeps it: three tensors more.
+    long. Every backward pass adds the gradient to the one before, since the benchmark keeps it: three tensors more.
     """
     records = list(_records(table))
     whole = [item for item in records if item["op"] == "batch_norm_training"]
@@ -168,7 +165,8 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
             floor = floors.get(item["direction"], 0.0)
         else:
             kernel = RowKernel.BATCH_NORM if is_forward else RowKernel.BATCH_NORM_BACKWARD
-            tensors, floor = 2.0 if is_forward else 3.0, floors.get(item["direction"], 0.0)
+            tensors, streamed, launches = (2.0, 0.0, 1) if is_forward else (3.0, 3.0, 2)
+            floor = floors.get(item["direction"], 0.0)
         tensor = item["elements"] * BYTES[item["dtype"]]
         launched = Launched(
             kernel=kernel,
@@ -179,14 +177,7 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
             streamed_bytes=streamed * tensor,
             launches=launches,
         )
-        yield _Row(
-            gpu=item["gpu"],
-            launched=launched,
-            latency_us=item["latency_us"],
-            family=f"{item['op']}{' channels last' if is_last else ''}",
-            dtype=item["dtype"],
-            host_floor_us=floor,
-        )
+        yield _row(item, launched, f"{item['op']}{' channels last' if is_last else ''}", host_floor_us=floor)
 
 
 def _is_hidden(item: Mapping[str, Any]) -> bool:
@@ -207,30 +198,16 @@ def _norms(table: MeasurementTable) -> Iterator[_Row]:
             streamed_bytes=2.0 * tensor * has_columns,
             launches=3 if has_columns else 1,
         )
-        family = f"norm {item['direction']} ({backend})"
-        yield _Row(
-            gpu=item["gpu"],
-            launched=launched,
-            latency_us=item["latency_us"],
-            family=family,
-            dtype=item["dtype"],
-            moved_since_bytes=np.inf,
-        )
+        yield _row(item, launched, f"norm {item['direction']} ({backend})", moved_since_bytes=np.inf)
 
 
 def _liger(table: MeasurementTable) -> Iterator[_Row]:
     for item in _records(table):
         launched = liger_of(item)
         if launched is not None:
-            yield _Row(
-                gpu=item["gpu"],
-                launched=launched,
-                latency_us=item["latency_us"],
-                family=f"{item['op']} {item['direction']} (Liger's benchmark)",
-                dtype="fp32",
-                moved_since_bytes=np.inf,
-                host_floor_us=DO_BENCH_US,
-            )
+            family = f"{item['op']} {item['direction']} (Liger's benchmark)"
+            more = {"moved_since_bytes": np.inf, "host_floor_us": DO_BENCH_US}
+            yield _row({**item, "dtype": "fp32"}, launched, family, **more)
 
 
 def _kernelbench(table: MeasurementTable) -> Iterator[_Row]:
@@ -254,11 +231,4 @@ def _kernelbench(table: MeasurementTable) -> Iterator[_Row]:
             continue
         others = [value for (_, mode), value in floors.items() if mode == item["mode"]]
         floor = floors.get((item["machine"], item["mode"]), float(np.median(others)) if others else 0.0)
-        yield _Row(
-            gpu=item["gpu"],
-            launched=launched,
-            latency_us=item["latency_us"],
-            family=f"{item['kind']} ({item['mode']})",
-            dtype=item["dtype"],
-            host_floor_us=floor,
-        )
+        yield _row(item, launched, f"{item['kind']} ({item['mode']})", host_floor_us=floor)

@@ -115,29 +115,16 @@ def liger_of(item: Mapping[str, Any]) -> Launched | None:
     if key == ("cross_entropy", "huggingface", "forward"):
         return _picked_softmax(config["B"] * config["T"], size)
     if key == ("tvd", "torch", "forward"):
-        tensor = 4.0 * config["B"] * config["T"] * size
-        return Launched(
-            kernel=RowKernel.REDUCE,
-            rows=1,
-            columns=tensor / 4.0,
-            walked_bytes=tensor,
-            streamed_bytes=7.0 * tensor,
-            launches=4,
-        )
+        call = _Call(shape=(config["B"], config["T"], size), init=[])
+        return _by_count(call, RowKernel.REDUCE, 1.0, 7.0, 4)
     if item["op"] not in ("layer_norm", "rms_norm"):
         return None
     tensor = (4.0 if "float32" in config["dtype"] else 2.0) * config["M"] * size
     if key[1:] == ("liger", "forward"):
         return Launched(kernel=RowKernel.COMPILED_FORWARD, rows=config["M"], columns=size, walked_bytes=2.0 * tensor)
     if key == ("layer_norm", "huggingface", "backward"):
-        return Launched(
-            kernel=RowKernel.ROW_BACKWARD,
-            rows=config["M"],
-            columns=size,
-            walked_bytes=3.0 * tensor,
-            streamed_bytes=2.0 * tensor,
-            launches=3,
-        )
+        moves = {"walked_bytes": 3.0 * tensor, "streamed_bytes": 2.0 * tensor, "launches": 3.0}
+        return Launched(kernel=RowKernel.ROW_BACKWARD, rows=config["M"], columns=size, **moves)
     return None
 
 
@@ -184,14 +171,8 @@ def _reduced(call: _Call, kernel: RowKernel) -> Launched:
 
 def _scan(call: _Call, flips: int = 0) -> Launched:
     columns = call.shape[-1]
-    return Launched(
-        kernel=RowKernel.SCAN,
-        rows=call.count / columns,
-        columns=columns,
-        walked_bytes=2.0 * call.bytes,
-        streamed_bytes=2.0 * flips * call.bytes,
-        launches=1 + flips,
-    )
+    moves = {"walked_bytes": 2.0 * call.bytes, "streamed_bytes": 2.0 * flips * call.bytes, "launches": 1.0 + flips}
+    return Launched(kernel=RowKernel.SCAN, rows=call.count / columns, columns=columns, **moves)
 
 
 def _window(call: _Call, op: str) -> tuple[float, float]:
@@ -239,14 +220,8 @@ def _cross_entropy(call: _Call) -> Launched:
 
 def _picked(rows: int, columns: int, streamed_bytes: float) -> Launched:
     """Return log-softmax, then the sum of the targets' entries."""
-    return Launched(
-        kernel=RowKernel.PICK,
-        rows=rows,
-        columns=columns,
-        walked_bytes=12.0 * rows,
-        streamed_bytes=streamed_bytes,
-        launches=2,
-    )
+    moves = {"walked_bytes": 12.0 * rows, "streamed_bytes": streamed_bytes, "launches": 2.0}
+    return Launched(kernel=RowKernel.PICK, rows=rows, columns=columns, **moves)
 
 
 def _loss(walked: float, streamed: float, launches: int) -> Callable[[_Call], Launched]:

@@ -70,7 +70,7 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     moves = walks.Moves(
         walked_bytes=tensor_bytes(x),
         streamed_bytes=(2.0 + 2.0 * is_last) * x.size_bytes,
-        streaming=RowKernel.LAYOUT if is_last else None,
+        streaming=RowKernel.LAYOUT if is_last else RowKernel.BROADCAST,
         launches=3 + is_last,
     )
     return walks.by_row(work, x, rows, RowKernel.MOMENTS, moves)
@@ -114,7 +114,9 @@ def group_norm_backward(signature: Signature) -> Work:
     flags, x = flags_at(signature, 9, 3), tensor_at(signature, 1)
     work = _backward(signature, tensor_at(signature, 0), x, (2, 3), 4, flags)
     rows = x.shape[0] * walks.channel_count(x)
-    moves = walks.Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=3.0 * x.size_bytes * flags[0], launches=5)
+    streamed = 3.0 * x.size_bytes * flags[0]
+    streaming = RowKernel.BROADCAST if flags[0] else None
+    moves = walks.Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=streamed, streaming=streaming, launches=5)
     return walks.by_row(work, x, rows, RowKernel.CHANNEL_SUMS, moves)
 
 

@@ -115,3 +115,5 @@ class RowKernel(IntEnum):
     time."""
     TABLE_FEW = 50
     """A table's gradient of few lookups, which each block goes through in turn: `embedding_backward_feature_kernel`."""
+    BROADCAST = 51
+    """One pass with numbers of each channel or group, which index arithmetic finds: group norm's elements."""

@@ -15,7 +15,7 @@ from ....specs.fleet import Fleet
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
-from .problems import ReductionProblems
+from .problems import ReductionProblems, kernel_facts
 
 WARP: Final = 32.0
 CHANNEL_THREADS: Final = 512.0
@@ -33,6 +33,16 @@ merges its threads' sums in shared memory before, and waits for two fences (`glo
 MOST_PARTS: Final = 256.0 * 1024.0
 """Blocks of `batch_norm_transform_input` over all channels, unless there are more channels."""
 VECTOR: Final = 4.0
+HALF_BYTES: Final = 2.0
+BATCH_NORMS: Final = (RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD, RowKernel.BATCH_NORM_ROWS_GRADIENT)
+PERSISTENT: Final = (RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT)
+PERSISTENT_BLOCKS, TILE_CHANNELS, TILE_ROWS, MOST_SHARING, START_STEPS = 2.0, 64.0, 32.0, 264.0, 10.0
+"""Of `semiPersist`: blocks of a multiprocessor; channels, and elements of them, that a block takes at a time (grids and
+shared memory on H100: two to five times into registers, three to seven into shared memory); blocks whose parts are
+added; a first load, in steps of those that add up parts."""
+_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
+"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
+forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
 ROW_THREADS: Final = 128.0
 FUSED_THREADS: Final = 256.0
 POOL_THREADS: Final = 256.0
@@ -72,6 +82,10 @@ class RowWalk:
     """Of a thread, where they limit the blocks that are resident together; else 0."""
     fills: Floats
     """Counters that are set to zero before, by a launch of their own."""
+    held: Floats
+    """Share of what is read twice that blocks keep from the first time."""
+    walks: Floats
+    """How often an element is computed with."""
     units: Floats
     """What instructions are counted for beside elements: threads, or rows that a block ends with."""
 
@@ -87,17 +101,23 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
     for kernels, rule in _RULES:
         chosen = np.isin(kernel, kernels)
         if chosen.any():
-            taken = take_problems(problems, chosen)
-            found = rule(taken)
+            found = rule(take_problems(problems, chosen))
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
-    columns = [blocks, threads, np.maximum(steps, 1.0), _last_steps(problems), *np.zeros((2, *kernel.shape))]
+    held, last_steps, walks = _is_held(problems).astype(float), _last_steps(problems), _walks(problems)
+    is_wide = (kernel == RowKernel.BATCH_NORM) | (kernel == RowKernel.BATCH_NORM_BACKWARD) & (held > 0.0)
+    registers = np.where(is_wide, WIDE_REGISTERS, 0.0)
+    is_persistent = np.isin(kernel, PERSISTENT)
+    if is_persistent.any():
+        whole = zip(_persistent(problems, fleet), (held, last_steps), strict=True)
+        held, last_steps = (np.where(is_persistent, found, usual) for found, usual in whole)
+    columns = [blocks, threads, np.maximum(steps * walks, 1.0), last_steps, registers, np.zeros(kernel.shape)]
     for kernels, shared in _SHARED_RULES:
         chosen = np.isin(kernel, kernels)
         if chosen.any():
             columns = _with_shared(problems, fleet, columns, chosen, shared)
-    return RowWalk(**dict(zip(_BY_KERNEL, columns, strict=True)), units=units)
+    return RowWalk(**dict(zip(_BY_KERNEL, columns, strict=True)), units=units, held=held, walks=walks)
 
 
 _BY_KERNEL: Final = ("blocks", "threads", "steps", "last_steps", "registers", "fills")
@@ -143,10 +163,10 @@ _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
 
-def streamed_threads(problems: ReductionProblems) -> Floats:
-    """Return the threads that move what is streamed with a scale and a shift per channel."""
+def streamed_blocks(problems: ReductionProblems) -> tuple[Floats, Floats]:
+    """Return blocks and threads that move what is streamed with a scale and a shift per channel."""
     blocks, threads, _ = _channel_elements(problems)
-    return np.asarray(blocks * threads)
+    return np.where(problems.streaming == RowKernel.CHANNEL_ELEMENTS, blocks, 0.0), np.asarray(blocks * threads)
 
 
 def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
@@ -230,6 +250,40 @@ def _by_row(threads: float, *, taken: float = VECTOR, walks: float = 1.0) -> _Ru
         return problems.rows, threads, walks * np.ceil(problems.columns / (taken * threads))
 
     return rule
+
+
+def _walks(problems: ReductionProblems) -> Floats:
+    """Return how often a batch norm's block walks over its channel: twice, or once where it holds it; by pairs of
+    halves in half a walk. Others once."""
+    once = np.where(_is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
+    return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), 1.0)
+
+
+def _is_held(problems: ReductionProblems) -> Mask:
+    """Say which rows a block keeps from its first reading to its second."""
+    each = problems.walked_bytes / np.maximum(problems.rows, 1.0)
+    return np.asarray(each <= _HELD_BYTES[problems.kernel])
+
+
+def _is_half(problems: ReductionProblems) -> Mask:
+    tensors = np.where(np.isin(problems.kernel, (RowKernel.BATCH_NORM, RowKernel.PERSISTENT_NORM)), 2.0, 3.0)
+    return np.asarray(problems.walked_bytes <= HALF_BYTES * tensors * problems.elements)
+
+
+def _persistent(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, Floats]:
+    """Return the share that blocks keep, and their steps: those of an SM's two share the elements of some channels.
+
+    All wait for each other, then add up each other's sums; so for the next channels.
+    """
+    is_forward = problems.kernel == RowKernel.PERSISTENT_NORM
+    in_registers = TILE_ROWS * np.where(is_forward, np.where(_is_half(problems), 5.0, 2.0), 3.0)
+    most = in_registers + TILE_ROWS * np.where(is_forward, 7.0, 3.0)
+    blocks, columns = PERSISTENT_BLOCKS * fleet.sm_count, np.maximum(problems.columns, 1.0)
+    tiles = np.maximum(np.ceil(problems.rows / TILE_CHANNELS), 1.0)
+    at_once = np.clip(np.floor(blocks / np.ceil(columns / most)), 1.0, tiles)
+    sharing = np.minimum(np.ceil(columns / in_registers), MOST_SHARING / at_once)
+    each = START_STEPS + SHARING_STEPS + sharing / (LOADS_AT_ONCE * CHANNEL_THREADS / TILE_CHANNELS)
+    return np.minimum(most * blocks / columns, 1.0), np.ceil(tiles / at_once) * each - START_STEPS
 
 
 def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:

@@ -4,8 +4,9 @@
 
 Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw:
 waves of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a
-layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what
-elementwise kernels of the same op move, over the same rates.
+layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found, and the first
+loads of further kernels. Ts: what elementwise kernels of the same op move, over the same rates. Where a block holds its
+row and reads all of it before it computes, Td is added, as no other block's work hides it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Mask, Singles, single
+from ....arrays import Codes, Floats, Singles, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async, is_nvidia
 from ...work.row_kernels import RowKernel
@@ -22,7 +23,7 @@ from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_steps, streamed_threads, walk_of
+from . import launch
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
@@ -50,7 +51,9 @@ PARAMETERS: Final = (
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour, SCAN's 120, steps of elements (H100), PICK's (A100), one launch for all (H100 left out).
+POOL's 120 + 30 per neighbour, SCAN's 120, steps of elements (H100), PICK's (A100), one launch for all (H100 left out),
+BROADCAST's 60 (H100's row-wise sums). MOMENT_ROWS' step is a load and four updates. Of `tile_step_cycles` the fits of
+V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
@@ -59,22 +62,18 @@ COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
-_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
-"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
-forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
-_MANY_BLOCKS: Final = np.isin(
-    list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN, RowKernel.TABLE_GRADIENT)
-)
-"""Kernels of so many short blocks that starting them may take longest."""
 _MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
 _MERGES_SUMS: Final = np.isin(
     list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
 )
 """Threads of a block that merge what each found of its row: of means and variances with a division each time."""
-_IS_SHARED: Final = np.isin(list(RowKernel), SHARED_KERNELS)
-_IS_TOP: Final = np.isin(list(RowKernel), TOP_KERNELS)
-_IS_COLUMN_WISE: Final = np.isin(list(RowKernel), COLUMN_WISE)
+_IS_SHARED: Final = np.isin(list(RowKernel), launch.SHARED_KERNELS)
+_IS_TOP: Final = np.isin(list(RowKernel), launch.TOP_KERNELS)
+_IS_PERSISTENT: Final = np.isin(list(RowKernel), launch.PERSISTENT)
+_READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.SORT_ROWS))
+_IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
+_ADDS_PARTS: Final = _IS_SHARED | _IS_PERSISTENT
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
@@ -109,7 +108,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # second walk reads again misses only as far as the first has pushed it out (`late`). DRAM, L2, issue slots and the
     # chain are joined by a cube norm; a stream over the whole tensor, where the op has one, follows by itself.
     shared = {name: float(value.flat[0]) for name, value in values.items()}
-    kernel, walk = problems.kernel, walk_of(problems, fleet)
+    kernel, walk = problems.kernel, launch.walk_of(problems, fleet)
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
     dram, cached = (
         single(1e3 / (gpu_physics.dram_bytes_per_s(fleet, values) * vendor)),
@@ -118,61 +117,75 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     kept, cycle_ms = single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), single(1e3 / fleet.clock_hz)
     walked, streamed = single(problems.walked_bytes), single(problems.streamed_bytes)
     own = walked * kept
-    cold = _cold(own + single(problems.moved_since_bytes) * kept)
+    # Of a call that is repeated, what it streams lies between, but for softmax's products, which come right before.
+    is_again = (problems.moved_since_bytes == 0.0) & (kernel != RowKernel.SOFTMAX_GRADIENT)
+    cold = _cold(own + single(np.where(is_again, problems.streamed_bytes, problems.moved_since_bytes)) * kept)
     latency = single(_by_name("latency_cycles", shared)[kernel])
     step = _by_name("step_cycles", shared)[kernel]
     # A table's gradient starts with kernels that sort its keys, once; what it walks over then is as after a fill.
     is_sorted = kernel == RowKernel.TABLE_GRADIENT
     hot = np.where(is_sorted, np.float32(1.0), np.float32(min(shared["hot_step_ratio"], 1.0)))
     chain = single(step * walk.steps)
-    last = np.where(_IS_SHARED[kernel], shared["partial_step_cycles"], step)
-    last = np.where(is_sorted, shared["turn_cycles"], np.where(_IS_TOP[kernel], shared["sorted_cycles"], last))
+    kinds = [_ADDS_PARTS[kernel], _IS_TILED[kernel], is_sorted, _IS_TOP[kernel]]
+    names = ("partial_step_cycles", "tile_step_cycles", "turn_cycles", "sorted_cycles")
+    last = np.select(kinds, [shared[name] for name in names], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
-    ending = single(np.where(is_apart, 0.0, last * walk.last_steps))
+    others = shared["next_load_cycles"] * np.maximum(problems.launches - 1.0, 0.0)
+    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + others)
     apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = single(np.asarray(fleet.sm_count))
-    room = np.minimum(fleet.threads_per_sm, fleet.registers_per_sm / np.maximum(walk.registers, 1.0))
-    resident = np.floor(single(room) / single(walk.threads))
-    waves = single(walk.blocks) / (np.clip(resident, 1.0, gpu_physics.MAX_BLOCKS_PER_SM) * sms)
-    # Blocks that share a result are alike, and their last one waits for the last round.
-    rounding = np.where(_IS_SHARED[kernel], np.float32(1.0), np.float32(min(shared["rounding"], 1.0)))
-    waves = np.maximum(waves + rounding * (np.ceil(waves) - waves), 1.0)
+    waves = _waves(kernel, fleet, walk, shared["rounding"])
     between = np.where(is_sorted, np.float32(0.0), latency)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
-    again = walked * single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))
+    again = walked * single(_REREAD[kernel] * (1.0 - walk.held))
     late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
+    # Blocks of a persistent kernel read again what they did not keep when all have read their channels.
+    tile = own * single(launch.TILE_CHANNELS / np.maximum(problems.rows, launch.TILE_CHANNELS))
+    late = np.minimum(np.where(_IS_PERSISTENT[kernel], tile, late), own)
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
-    dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(np.minimum(late, own))) * dram
+    dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     issue_ms = single(_instructions(problems, walk, shared)) * lanes
     # A block that sorts a row has an SM of its own while there are some.
     alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
     issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
-    started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
-    busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
+    started = single(walk.blocks * shared["block_cycles"]) * (cycle_ms / sms)
+    # A block that holds its channel first reads, then computes, all blocks alike.
+    apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, np.float32(0.0))
+    busy_ms = (latency + ending) * cycle_ms + apart_ms
+    busy_ms = busy_ms + _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
-    is_between = np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
-    busy_ms = busy_ms + single(np.where(_IS_COLUMN_WISE[kernel] & is_between, 1e-3 * CODE_US, 0.0))
+    is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
+    busy_ms = busy_ms + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
     stream_ms = single(_streamed_instructions(problems, shared)) * lanes
     is_lost = _cold(streamed * kept + own)
-    steps = streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
+    steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
     apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
-    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms)
-    time_ns = 1e6 * busy_ms.astype(np.float64) + (problems.launches + walk.fills) * (
-        1e9 * gpu_physics.launch_s(fleet, values)
-    )
-    return _event(problems, time_ns, shared)
+    blocks_ms = single(launch.streamed_blocks(problems)[0] * shared["block_cycles"]) * (cycle_ms / sms)
+    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms, blocks_ms)
+    launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
+    return _event(problems, 1e6 * busy_ms.astype(np.float64) + launch_ns, shared)
 
 
-def _instructions(problems: ReductionProblems, walk: RowWalk, shared: Mapping[str, float]) -> Floats:
+def _waves(kernel: Codes, fleet: Fleet, walk: launch.RowWalk, rounding: float) -> Singles:
+    """Return how many blocks an SM runs after each other, rounded up by that part; at least one."""
+    room = np.minimum(fleet.threads_per_sm, fleet.registers_per_sm / np.maximum(walk.registers, 1.0))
+    resident = np.clip(np.floor(single(room) / single(walk.threads)), 1.0, gpu_physics.MAX_BLOCKS_PER_SM)
+    waves = single(walk.blocks) / (resident * single(np.asarray(fleet.sm_count)))
+    # Blocks that share a result are alike, and their last one waits for the last round.
+    part = np.where(_IS_SHARED[kernel], np.float32(1.0), np.float32(min(rounding, 1.0)))
+    return np.maximum(waves + part * (np.ceil(waves) - waves), 1.0)
+
+
+def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Mapping[str, float]) -> Floats:
     """Return thread instructions: per element, per neighbour in a window, and of blocks that merge what they found."""
     taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
     taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
     merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
     merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
     merge = np.where(_IS_TILED, COLUMN_MERGES * merge, merge)
-    each = _by_name("instructions", shared)[problems.kernel] * problems.elements
+    each = _by_name("instructions", shared)[problems.kernel] * problems.elements * walk.walks
     each = each + _by_unit(shared)[problems.kernel] * walk.units
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
 
@@ -181,15 +194,8 @@ def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, flo
     """Return thread instructions of what is streamed; 0 where bytes alone bind it."""
     code = np.maximum(problems.streaming, 0)
     each = _by_name("instructions", shared)[code] * problems.elements
-    by_thread = _by_unit(shared)[code] * streamed_threads(problems)
-    return np.where(problems.streaming >= 0, each + np.where(code == RowKernel.LAYOUT, 0.0, by_thread), 0.0)
-
-
-def _is_held(problems: ReductionProblems) -> Mask:
-    """Say which rows a block keeps from its first reading to its second."""
-    each = problems.walked_bytes / np.maximum(problems.rows, 1.0)
-    held = _HELD_BYTES[problems.kernel]
-    return np.asarray(each <= held)
+    by_thread = _by_unit(shared)[code] * launch.streamed_blocks(problems)[1]
+    return np.where(problems.streaming >= 0, each + by_thread, 0.0)
 
 
 def _by_unit(shared: Mapping[str, float]) -> Floats:

@@ -18,6 +18,7 @@ from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.registry import work_of
 from wavecast.analyzer.work.work import RowDims
 from wavecast.errors import InputError
+from wavecast.formats.trace.signature import TensorSpec
 
 pyarrow = pytest.importorskip("pyarrow")
 TRAINED = 0.25
@@ -135,6 +136,13 @@ def test_a_formula_knows_every_call(op: str, direction: str, dims: dict[str, Any
     found = calls_of({"op": op, "direction": direction, "dims": dims, "dtype": "bf16", "layout": "NCHW"})
     assert found
     assert all(work_of(name, signature) is not None for name, signature in found)
+
+
+def test_a_gather_by_elements_had_an_index_of_each() -> None:
+    row = {**ROWS[5], "op": "gather", "dims": {"rows": 9, "cols": 8, "count": 5}}
+    for name, strides in (("vectorized_gather_kernel", (1, 0)), ("_scatter_gather_elementwise_kernel", (8, 1))):
+        ((_, signature),) = calls_of({**row, "kernels": [name]}) or ()
+        assert signature.arguments[2] == TensorSpec("int64", (5, 8), strides)
 
 
 FORM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"

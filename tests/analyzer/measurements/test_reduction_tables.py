@@ -72,14 +72,17 @@ def test_batch_norms_are_told_apart_by_layout(tmp_path: Path) -> None:
             channel("batch_norm_backward_reduce", "NCHW"),
             channel("batch_norm_training", "NCDHW", dtype="fp16", latency_us=300.0, elements=16 * 49000),
             channel("batch_norm_training", "NCDHW", dtype="fp16", latency_us=70.0),
+            channel("batch_norm_training", "NCDHW", dtype="fp16", latency_us=300.0, direction="backward"),
             channel("batch_norm_training", "NDHWC", dtype="fp16", latency_us=300.0, elements=16 * 49000),
         ],
     )
     kernels = [RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.CHANNEL_SUMS, RowKernel.BATCH_NORM]
+    kernels.append(RowKernel.BATCH_NORM_BACKWARD)
     assert found.problems.kernel.tolist() == kernels
-    assert found.problems.run.tolist() == [49, 1, 49, 49]
-    assert found.problems.walked_bytes.tolist() == [4 * 3136, 4 * 3136, 8 * 3136, 4 * 16 * 49000]
-    assert found.problems.host_floor_ns.tolist() == [0.0, 0.0, 0.0, 70e3]
+    assert found.problems.run.tolist() == [49, 1, 49, 49, 49]
+    assert found.problems.walked_bytes.tolist() == [4 * 3136, 4 * 3136, 8 * 3136, 4 * 16 * 49000, 6 * 3136]
+    assert found.problems.streamed_bytes.tolist() == [0.0, 0.0, 0.0, 0.0, 6 * 3136]
+    assert found.problems.host_floor_ns.tolist() == [0.0, 0.0, 0.0, 70e3, 300e3]
 
 
 def test_whole_batch_norms_of_channels_last_are_those_of_the_version_that_has_kernels_for_them(tmp_path: Path) -> None:
