@@ -18,7 +18,7 @@ from ...asking.keywords import read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices
-from ...asking.what_ifs import PlanWhatIfs
+from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -74,7 +74,7 @@ class ScaleOptions(
     GlobalBatch,
     MemoryLimit,
     Machines,
-    PlanWhatIfs,
+    WhatIfs,
     Prices,
     Power,
     AskedRecording,

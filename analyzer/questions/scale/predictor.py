@@ -163,7 +163,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
     host = replace(host, log_width=hypot(host.log_width, question.result.script_log_width))
     nodes = question.cluster.nodes_of(question.gpus)
     place = PlanGpus(
-        gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host, captures=asked.cuda_graph
+        gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host, scenario=asked
     )
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:

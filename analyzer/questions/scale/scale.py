@@ -85,13 +85,26 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
         electricity=electricity,
         sort=sort,
         searches=tuple(searches),
-        warnings=(*warnings, *told, *_explain_untimed(question), *_explain_gradients(question), *shown.warnings),
+        warnings=(
+            *warnings,
+            *told,
+            *_explain_energy(outcomes, is_asked=electricity is not None),
+            *_explain_untimed(question),
+            *_explain_gradients(question),
+            *shown.warnings,
+        ),
         measured_step_ns=step_ns,
     )
     timeline = asked.get("timeline")
     if timeline is not None:
         _save_timeline(outcomes, report.fastest, timeline)
     return report
+
+
+def _explain_energy(outcomes: Sequence[PlanOutcome], *, is_asked: bool) -> tuple[str, ...]:
+    """Say why energy is not shown."""
+    lacking = any(outcome.forecast is not None and not outcome.forecast.power for outcome in outcomes)
+    return ("energy is not predicted of kernels that a compiler merges",) if is_asked and lacking else ()
 
 
 def _explain_untimed(question: Question) -> tuple[str, ...]:
