@@ -97,6 +97,13 @@ def test_one_plan_is_answered_for(run: Run, sample: Path) -> None:
     assert [(row["plan"], row["gpu_count"]) for row in document["predictions"]] == [("dp=2,fsdp=8", 16)]
 
 
+def test_plans_follow_the_framework_that_is_asked_for(run: Run, sample: Path) -> None:
+    asked = ("--to", "h100sxm", "--gpus", "4", "--plan", "dp=4", "--search", "--framework", "megatron")
+    rows = json.loads(run("scale", sample, *asked, "--format", "json").stdout)["predictions"]
+    assert len(rows) > 1
+    assert all("buckets=megatron" in row["plan"] for row in rows)
+
+
 def test_a_plan_file_is_read(run: Run, sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('[mesh]\ntp = 2\n[shard]\n"*.words" = "replicate"\n', encoding="utf-8")

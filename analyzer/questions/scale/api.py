@@ -19,6 +19,7 @@ from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices
 from ...asking.what_ifs import WhatIfs
+from ...whatif.parallel.grammar import FRAMEWORKS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -109,6 +110,12 @@ class ScaleOptions(
         metavar="PLAN|FILE",
         multiple=True,
     )
+    framework: str | None = option(
+        HelpPart.MANY,
+        "Whose rules plans follow that name none: how gradients are put together, what sends keys and values beside "
+        "attention (cp). Default: torch's, which records.",
+        type=click.Choice(tuple(FRAMEWORKS)),
+    )
     search: bool = option(HelpPart.MANY, "Look for the best plans as well where --plan is given.", default=False)
     measured_step: str | None = option(
         HelpPart.INPUT,
@@ -159,6 +166,7 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
         gpu_counts=counts,
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
+        framework=asked.framework,
         global_batch=asked.global_batch,
         max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,
