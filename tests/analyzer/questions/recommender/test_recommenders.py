@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 from wavecast.analyzer.models.library import Library, load_library
+from wavecast.analyzer.prediction.shared_error import IterationKind, shared_half_widths
 from wavecast.analyzer.questions.recommender.placement import HeldTables, deal_tables, place_tables, spread_rows
 from wavecast.analyzer.questions.recommender.report import RecommenderForecast, RecommenderPart, forecast_recommender
 from wavecast.analyzer.questions.recommender.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
@@ -180,6 +181,11 @@ def test_parts_add_up_and_the_interval_holds_the_step(a100: Gpu, library: Librar
     found = forecast(USUAL, a100, library)
     assert sum(float(part[0]) for part in found.parts.values()) == pytest.approx(float(found.step_ns[0]))
     assert 0 < found.low_ns[0] < found.step_ns[0] < found.high_ns[0]
+    kernels = found.parts[RecommenderPart.TABLES] + found.parts[RecommenderPart.DENSE]
+    kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
+    assert np.all(
+        np.log(found.high_ns / found.step_ns) > kernels / found.step_ns * shared_half_widths(kind, found.gpus)
+    )
     assert found.parts[RecommenderPart.DENSE][0] > 0
     assert found.parts[RecommenderPart.TABLES][0] > 0
 
