@@ -112,9 +112,10 @@ class ScaleOptions(
     )
     framework: str | None = option(
         HelpPart.MANY,
-        "Whose rules plans follow that name none: how gradients are put together, what sends keys and values beside "
-        "attention (cp). Default: torch's, which records.",
+        "Whose rules plans follow that name none (megatron, nemo, torchtitan, hf, fsdp, …): how gradients are put "
+        "together, whether keys and values travel beside attention (cp). Default: torch's, which records.",
         type=click.Choice(tuple(FRAMEWORKS)),
+        metavar="NAME",
     )
     search: bool = option(HelpPart.MANY, "Look for the best plans as well where --plan is given.", default=False)
     measured_step: str | None = option(
