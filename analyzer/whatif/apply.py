@@ -131,7 +131,9 @@ def changed_timing(
 ) -> Timing:
     """Return `target_timing` of a changed graph: kernels that were merged, or that a compiler generates, in their time.
 
-    >>> changed_timing(changed, trace, workload, prediction, None, library).factor.shape
+    >>> found = change_graph(result.graph, result.trace, result.workload, result.scenario)
+    >>> given = result.trace, result.workload, result.prediction
+    >>> changed_timing(found, *given, None, result.library).factor.shape
     (14, 2)
     """
     timing = target_timing(changed.graph, trace, workload, prediction, source)
