@@ -25,7 +25,7 @@ from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
-from ...recorded.compiled import names_tensors
+from ...recorded.compiled import find_compiled, names_tensors
 from ...replay.causes import bind_nodes
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
@@ -104,10 +104,11 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     """
     gpus, library, anchor = place.gpus, place.library, place.anchor
     scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
-    scenario, is_named = place.scenario, names_tensors(rank.trace)
-    trace = synthesize_timeline(rank.trace, scaled, is_compiled=scenario.fuse_elementwise and is_named)
+    scenario, is_merged = place.scenario, place.scenario.fuse_elementwise
+    trace = synthesize_timeline(rank.trace, scaled, is_compiled=is_merged and names_tensors(rank.trace))
+    is_merged |= bool(find_compiled(rank.trace).is_region.any())
     workload = shape_workload(trace)
-    kind = iteration_kind(workload, trace.meta, is_compiled=scenario.fuse_elementwise)
+    kind = iteration_kind(workload, trace.meta, is_compiled=is_merged)
     shared = job_half_widths(kind, workload.family, gpus)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
