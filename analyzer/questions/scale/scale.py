@@ -74,6 +74,8 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
     electricity, sort, shown = asked.get("electricity"), asked.get("sort"), report_on(result)
     measures = replace(_measures(question), electricity=electricity)
     told = dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in outcomes))
+    if electricity is not None and any(item.forecast is not None and not item.forecast.power for item in outcomes):
+        told["energy is not predicted of kernels that a compiler merges"] = None
     limited = [_limited(outcome, question.max_memory_bytes) for outcome in outcomes]
     report = ScaleReport(
         trace=shown.trace,
@@ -85,26 +87,13 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
         electricity=electricity,
         sort=sort,
         searches=tuple(searches),
-        warnings=(
-            *warnings,
-            *told,
-            *_explain_energy(outcomes, is_asked=electricity is not None),
-            *_explain_untimed(question),
-            *_explain_gradients(question),
-            *shown.warnings,
-        ),
+        warnings=(*warnings, *told, *_explain_untimed(question), *_explain_gradients(question), *shown.warnings),
         measured_step_ns=step_ns,
     )
     timeline = asked.get("timeline")
     if timeline is not None:
         _save_timeline(outcomes, report.fastest, timeline)
     return report
-
-
-def _explain_energy(outcomes: Sequence[PlanOutcome], *, is_asked: bool) -> tuple[str, ...]:
-    """Say why energy is not shown."""
-    lacking = any(outcome.forecast is not None and not outcome.forecast.power for outcome in outcomes)
-    return ("energy is not predicted of kernels that a compiler merges",) if is_asked and lacking else ()
 
 
 def _explain_untimed(question: Question) -> tuple[str, ...]:
