@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ...errors import InputError, parameter
 from ...records import dataclass, fields
-from ..whatif.scenario import GraphWhatIfs, LaunchWhatIfs, Scenario, TargetAttention, TargetPrecision
+from ..whatif.scenario import LaunchWhatIfs, Scenario, TargetAttention, TargetPrecision
 from .declared import COUNT, HelpPart, option
 
 if TYPE_CHECKING:
@@ -115,10 +115,5 @@ class AskedScenario:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanWhatIfs(VariedWhatIfs, GraphWhatIfs, OpWhatIfs, AskedScenario):
-    """Hold what can be asked of an iteration that many GPUs share."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class WhatIfs(VariedWhatIfs, LaunchWhatIfs, OpWhatIfs, AskedScenario):
-    """Hold all that can be asked of an iteration on one GPU."""
+    """Hold all that can be asked of an iteration."""

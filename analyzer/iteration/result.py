@@ -37,11 +37,11 @@ from ..recorded.recording import RecordedIteration, choose_recording, explain_no
 from ..recorded.window import Window, lengths_log_width, timed_iterations
 from ..replay.causes import occupation
 from ..replay.engine import Timing, measured_timing
-from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target_timing
+from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of
 from ..replay.iterations import iteration_position, iteration_spans, runs_near
 from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, find_slowdown, without_profiler
-from ..whatif.apply import add_casts, change_graph, change_trace
+from ..whatif.apply import add_casts, change_graph, change_trace, changed_timing
 from ..whatif.change import ChangedGraph, Whatif
 from ..whatif.scenario import Scenario
 from ..work.lookup import WorkLookup
@@ -176,14 +176,8 @@ def arrange(
     What it changes of the trace is in what was found already.
     """
     fewer = change_graph(found.recorded_graph, found.trace, found.workload, scenario)
-    timing = target_timing(fewer.graph, found.trace, found.workload, found.prediction, origin)
-    timing = replace(
-        timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
-    )
-    if fewer.generated is not None:
-        from ..whatif.fusion.pricing import with_generated
-
-        timing = with_generated(timing, fewer.generated, found.prediction.fleet, library)
+    timing = changed_timing(fewer, found.trace, found.workload, found.prediction, origin, library)
+    timing = replace(timing, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0))
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
     fleets, recorded = [found.prediction.fleet], None
     if origin is not None:

@@ -17,6 +17,8 @@ from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.compiled import find_compiled
+from ..replay.engine import Timing
+from ..replay.forecast import target_timing
 from .change import Casts, ChangedGraph, Whatif
 from .scenario import SWITCHES, Scenario
 
@@ -117,6 +119,30 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
             module, name = item.metadata["change"].split(":")
             found = getattr(import_module(module, __package__), name)(found, trace, workload, scenario)
     return found
+
+
+def changed_timing(
+    changed: ChangedGraph,
+    trace: Trace,
+    workload: GpuWorkload,
+    prediction: Prediction,
+    source: Gpu | None,
+    library: Library,
+) -> Timing:
+    """Return `target_timing` of a changed graph: kernels that were merged, or that a compiler generates, in their time.
+
+    >>> found = change_graph(result.graph, result.trace, result.workload, result.scenario)
+    >>> given = result.trace, result.workload, result.prediction
+    >>> changed_timing(found, *given, None, result.library).factor.shape
+    (14, 2)
+    """
+    timing = target_timing(changed.graph, trace, workload, prediction, source)
+    timing = replace(timing, base_ns=timing.base_ns * changed.base_ratio)
+    if changed.generated is None:
+        return timing
+    from .fusion.pricing import with_generated
+
+    return with_generated(timing, changed.generated, prediction.fleet, library)
 
 
 def add_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:

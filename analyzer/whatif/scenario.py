@@ -45,18 +45,12 @@ def _switch(question: str, called: str, change: str, *, keeps_kernels: bool = Fa
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphWhatIfs:
-    """Hold what changes the launches of an iteration, however many GPUs share it."""
+class LaunchWhatIfs:
+    """Hold what changes the graph of an iteration. The last one is applied first."""
 
     cuda_graph: bool = _switch(
         "What if CUDA graphs launched it?", "launches by CUDA graphs", ".cuda_graph.capture:capture", keeps_kernels=True
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchWhatIfs(GraphWhatIfs):
-    """Hold what changes the graph of an iteration that runs on one GPU. The last one is applied first."""
-
     fuse_elementwise: bool = _switch(
         "What if a compiler merged pointwise ops?", "pointwise ops merged", ".fusion.fusion:fuse"
     )

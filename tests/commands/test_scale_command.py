@@ -97,6 +97,24 @@ def test_one_plan_is_answered_for(run: Run, sample: Path) -> None:
     assert [(row["plan"], row["gpu_count"]) for row in document["predictions"]] == [("dp=2,fsdp=8", 16)]
 
 
+def test_plans_follow_the_framework_that_is_asked_for(run: Run, sample: Path) -> None:
+    asked = ("--to", "h100sxm", "--gpus", "4", "--plan", "dp=4", "--search", "--framework", "megatron")
+    rows = json.loads(run("scale", sample, *asked, "--format", "json").stdout)["predictions"]
+    assert len(rows) > 1
+    assert all("buckets=megatron" in row["plan"] for row in rows)
+
+
+def test_energy_of_merged_kernels_is_said_to_be_unknown(run: Run, sample: Path) -> None:
+    asked = ("--to", "h100sxm", "--plan", "dp=4", "--electricity", "0.1", "--format", "json")
+    for options, told in (
+        ((), []),
+        (("--fuse-elementwise",), ["energy is not predicted of kernels that a compiler merges"]),
+    ):
+        document = json.loads(run("scale", sample, *asked, *options).stdout)
+        assert [text for text in document["warnings"] if "energy" in text] == told
+        assert (document["predictions"][0]["energy"] is None) == bool(told)
+
+
 def test_a_plan_file_is_read(run: Run, sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('[mesh]\ntp = 2\n[shard]\n"*.words" = "replicate"\n', encoding="utf-8")

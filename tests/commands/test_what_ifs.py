@@ -26,8 +26,6 @@ CHANGES: dict[tuple[str, ...], str] = {
     ("--fuse-elementwise",): "pointwise ops merged",
 }
 """What-ifs, and how a report names them."""
-LAUNCHES = [("--fuse-elementwise",)]
-"""Of an iteration that runs on one GPU."""
 REFUSED: dict[tuple[str, ...], str] = {
     ("--from-batch", "32"): "--from-batch says what --batch rescales",
     ("--from-sequence-length", "8"): "--from-sequence-length says what --sequence-length rescales",
@@ -90,7 +88,7 @@ def test_changed_work_is_held_against_work_of_its_kind(run: Run, trace_file: Pat
     assert "not of the same workload" in result.stderr
 
 
-@pytest.mark.parametrize("options", [item for item in CHANGES if item not in LAUNCHES], ids=" ".join)
+@pytest.mark.parametrize("options", CHANGES, ids=" ".join)
 def test_plans_are_of_the_changed_iteration(options: tuple[str, ...], run: Run) -> None:
     plain, changed = (
         ask(run, "scale", FP32, "--to", GPU, "--plan", "dp=1", *asked)["predictions"][0]["iteration_ns"]
@@ -128,13 +126,6 @@ def test_what_changes_nothing_is_said(command: str, run: Run, trace_file: Path) 
     plan = ("--plan", "dp=1", "--to", GPU) if command == "scale" else ()
     warnings = ask(run, command, *traces, *plan, "--attention-kernel", "math")["warnings"]
     assert any("--attention-kernel math changes nothing: no fused attention" in text for text in warnings)
-
-
-@pytest.mark.parametrize("options", LAUNCHES, ids=" ".join)
-def test_plans_take_no_launches_of_one_gpu(options: tuple[str, ...], run: Run) -> None:
-    result = run("scale", FP32, "--to", GPU, "--plan", "dp=1", *options)
-    assert result.exit_code == 2
-    assert f"No such option '{options[0]}'" in result.stderr
 
 
 @pytest.mark.parametrize("name", [item.name for item in SWITCHES])

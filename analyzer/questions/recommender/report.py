@@ -110,10 +110,13 @@ def replay_recommender(
     parts[RecommenderPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
     # The half-width of the 90 % interval, natural log, [m]. Errors of kernels, links, host and stragglers are
-    # independent of each other.
+    # independent of each other, but for the one that all kernels share.
+    shared = prediction.shared_half_width
+    prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     tables = workload.is_family(Family.EMBEDDING)
     links = workload.is_family(Family.COLLECTIVE)
     spread = (
+        (parts[RecommenderPart.TABLES] + parts[RecommenderPart.DENSE]) * shared,
         parts[RecommenderPart.TABLES] * _width(prediction, workload, tables, TABLES_LOG_WIDTH),
         parts[RecommenderPart.DENSE] * _width(prediction, workload, ~tables & ~links, NO_INTERVAL_LOG_WIDTH),
         (parts[RecommenderPart.VECTORS] + parts[RecommenderPart.GRADIENTS])

@@ -18,7 +18,8 @@ from ...asking.keywords import read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices
-from ...asking.what_ifs import PlanWhatIfs
+from ...asking.what_ifs import WhatIfs
+from ...whatif.parallel.grammar import FRAMEWORKS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -74,7 +75,7 @@ class ScaleOptions(
     GlobalBatch,
     MemoryLimit,
     Machines,
-    PlanWhatIfs,
+    WhatIfs,
     Prices,
     Power,
     AskedRecording,
@@ -108,6 +109,13 @@ class ScaleOptions(
         "Repeat for several. Default: the best ones are looked for.",
         metavar="PLAN|FILE",
         multiple=True,
+    )
+    framework: str | None = option(
+        HelpPart.MANY,
+        "Whose rules plans follow that name none (megatron, nemo, torchtitan, hf, fsdp, …): how gradients are put "
+        "together, whether keys and values travel beside attention (cp). Default: torch's, which records.",
+        type=click.Choice(tuple(FRAMEWORKS)),
+        metavar="NAME",
     )
     search: bool = option(HelpPart.MANY, "Look for the best plans as well where --plan is given.", default=False)
     measured_step: str | None = option(
@@ -159,6 +167,7 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
         gpu_counts=counts,
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
+        framework=asked.framework,
         global_batch=asked.global_batch,
         max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,

@@ -41,7 +41,7 @@ def scale(trace: Path, **asked: Any) -> PlansReport:
       overlap_context=on      prefetch=N layers (fsdp)
       dispatch=alltoall|deepep|hybridep          tokens to experts
       overlap_experts=on        beside another micro batch
-      framework=megatron|torch  whose buckets and ring (cp) a plan has
+      framework=megatron|torch  as --framework, of this plan alone
     """
     from .api import scale as predict
 

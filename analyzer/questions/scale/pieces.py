@@ -25,12 +25,13 @@ from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
+from ...recorded.compiled import find_compiled, names_tensors
 from ...replay.causes import bind_nodes
 from ...replay.engine import Timing, on_gpus, replay
-from ...replay.forecast import target_timing
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
-from ...whatif.cuda_graph.capture import with_cuda_graph
+from ...whatif.apply import change_graph, changed_timing
 from ...whatif.parallel.ranks import RankTrace
+from ...whatif.scenario import Scenario
 from ...work import Family
 from ...work.work import GroupedDims
 from .parts import LINKS, PlanPart, part_of_group
@@ -90,8 +91,8 @@ class PlanGpus:
     anchor: PlanAnchor | None = None
     """What a known run taught."""
     host: PlanHost = field(default_factory=PlanHost)
-    captures: bool = False
-    """Whether CUDA graphs launch a piece's passes."""
+    scenario: Scenario = field(default_factory=Scenario)
+    """What becomes of a piece's launches: CUDA graphs make them, a compiler merges them."""
 
 
 def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: Collection[PlanPart] = ()) -> PieceTimes:
@@ -103,17 +104,20 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     """
     gpus, library, anchor = place.gpus, place.library, place.anchor
     scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
-    trace = synthesize_timeline(rank.trace, scaled)
+    scenario, is_merged = place.scenario, place.scenario.fuse_elementwise
+    trace = synthesize_timeline(rank.trace, scaled, is_compiled=is_merged and names_tensors(rank.trace))
+    is_merged |= bool(find_compiled(rank.trace).is_region.any())
     workload = shape_workload(trace)
-    kind = iteration_kind(workload, trace.meta, is_compiled=False)
+    kind = iteration_kind(workload, trace.meta, is_compiled=is_merged)
     shared = job_half_widths(kind, workload.family, gpus)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
-    graph = with_cuda_graph(build_graph(trace), trace) if place.captures else build_graph(trace)
+    changed = change_graph(build_graph(trace), trace, workload, scenario)
+    graph, timing = changed.graph, changed_timing(changed, trace, workload, prediction, None, library)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
-    timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
+    timing = _both_ways(timing, graph, is_last)
     for part in (item for item in LINKS if item in hides):
         mine = np.flatnonzero(_links_of_nodes(graph, trace) == LINKS.index(part))
         sent = trace.kernels.op[graph.nodes.row[mine]]
@@ -135,7 +139,7 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
         compute_log_width=compute,
         shared_log_width=shared,
         link_log_width=link,
-        power=piece_power(workload, prediction, library, is_once),
+        power=None if changed.is_merged is not None else piece_power(workload, prediction, library, is_once),
     )
 
 
@@ -149,9 +153,10 @@ def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
 def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
     """Return the timing of 2 m columns: with all nodes, and with those of the last micro batch taking no time."""
     count = timing.latency_ns.shape[1]
-    stretch = np.ones((len(graph.nodes.row), 2 * count), dtype=np.float32)
+    both = on_gpus(timing, np.tile(np.arange(count), 2))
+    stretch = np.ones((len(graph.nodes.row), 2 * count), np.float32) if both.stretch is None else both.stretch.copy()
     stretch[is_last, count:] = 0.0
-    return replace(on_gpus(timing, np.tile(np.arange(count), 2)), stretch=stretch)
+    return replace(both, stretch=stretch)
 
 
 def _stretched(timing: Timing, graph: Graph, trace: Trace, ops: Rows, ratio: Floats) -> Timing:

@@ -24,7 +24,7 @@ from ...memory.fit import Fit, fit_on
 from ...memory.use import MemoryCategory, MemoryMethod, MemoryUse
 from ...models.library import Library
 from ...whatif.parallel.derive import derive_ranks
-from ...whatif.parallel.grammar import format_plan
+from ...whatif.parallel.grammar import USUAL_FRAMEWORK, format_plan
 from ...whatif.parallel.memory import memory_per_rank
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
@@ -50,6 +50,8 @@ class AskedPlans(Asked, total=False):
     """Samples of an iteration; default: every GPU adds a recorded batch."""
     max_memory_bytes: float | None
     """That a GPU may use."""
+    framework: str | None
+    """Whose rules plans follow that name none, one of `FRAMEWORKS`; None: torch's."""
     measured_step_ns: float | None
     """What one iteration took on `source`, where the recording has no times."""
     timeline: Path | None
@@ -79,6 +81,8 @@ class Question:
     cluster: Cluster
     max_memory_bytes: float | None
     """That a rank may use; None: what its GPU has."""
+    framework: str = USUAL_FRAMEWORK
+    """Whose rules plans follow that name none."""
 
     @property
     def is_training(self) -> bool:
@@ -163,7 +167,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
     host = replace(host, log_width=hypot(host.log_width, question.result.script_log_width))
     nodes = question.cluster.nodes_of(question.gpus)
     place = PlanGpus(
-        gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host, captures=asked.cuda_graph
+        gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host, scenario=asked
     )
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:

@@ -22,7 +22,7 @@ from ...prediction.workload import GpuWorkload
 from ...recorded.recording import untimed
 from ...whatif.apply import change_trace
 from ...whatif.axis.infer import find_sequence_length, infer_batch_size
-from ...whatif.parallel.grammar import format_plan
+from ...whatif.parallel.grammar import USUAL_FRAMEWORK, format_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
 from ...whatif.parallel.unidentified import is_unidentified
@@ -74,6 +74,8 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
     electricity, sort, shown = asked.get("electricity"), asked.get("sort"), report_on(result)
     measures = replace(_measures(question), electricity=electricity)
     told = dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in outcomes))
+    if electricity is not None and any(item.forecast is not None and not item.forecast.power for item in outcomes):
+        told["energy is not predicted of kernels that a compiler merges"] = None
     limited = [_limited(outcome, question.max_memory_bytes) for outcome in outcomes]
     report = ScaleReport(
         trace=shown.trace,
@@ -161,6 +163,7 @@ def _question(result: Analysis, asked: AskedPlans) -> Question:
         global_batch=asked.get("global_batch"),
         cluster=cluster,
         max_memory_bytes=asked.get("max_memory_bytes"),
+        framework=asked.get("framework") or USUAL_FRAMEWORK,
     )
 
 
@@ -171,7 +174,7 @@ def _predict_given(
 
     A single plan on a single count that cannot be predicted is an error; of several, one that can be is an answer.
     """
-    asked = list(chain.from_iterable(_resolve(plan, gpu_counts) for plan in plans))
+    asked = list(chain.from_iterable(_resolve(plan, gpu_counts, question.framework) for plan in plans))
     outcomes, failures = list[PlanOutcome](), list[str]()
     for document in asked:
         try:
@@ -188,16 +191,16 @@ def _predict_given(
     return outcomes, [f"left out: {text}" for text in dict.fromkeys(failures)]
 
 
-def _resolve(plan: str | PlanDocument, gpu_counts: Sequence[int]) -> list[PlanDocument]:
+def _resolve(plan: str | PlanDocument, gpu_counts: Sequence[int], framework: str) -> list[PlanDocument]:
     """Return a plan for each of the counts that it can take; without counts, for as many GPUs as it says."""
     if isinstance(plan, PlanDocument):
         return [plan]
     if not gpu_counts:
-        return [read_plan(plan)]
+        return [read_plan(plan, framework=framework)]
     found, error = list[PlanDocument](), None
     for count in gpu_counts:
         try:
-            found.append(read_plan(plan, count))
+            found.append(read_plan(plan, count, framework))
         except InputError as refused:
             error = refused
     if not found and error is not None:

@@ -19,7 +19,8 @@ from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory
-from ...whatif.parallel.plan import ParallelPlan, RecomputeMode, check_plan
+from ...whatif.parallel.grammar import FRAMEWORKS
+from ...whatif.parallel.plan import GradientBuckets, ParallelPlan, RecomputeMode, check_plan
 from ...whatif.parallel.plan_file import PlanDocument
 from .parts import LINKS, PlanPart
 from .predictor import Batches, PlanOutcome, Predictor, Question, part_batch
@@ -82,7 +83,8 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
     bases: dict[tuple[int, int], PlanOutcome | str] = {}
     found = []
     seen = set()
-    for plan in plans:
+    for listed in plans:
+        plan = replace(listed, buckets=GradientBuckets(FRAMEWORKS[question.framework]))
         try:
             batches = part_batch(plan, question.recorded_batch, question.global_batch)
         except InputError:

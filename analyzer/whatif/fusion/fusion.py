@@ -173,7 +173,9 @@ def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:
     gap[links] = Term.NONE
     is_merged, gone = (np.zeros(len(table.row), dtype=bool) for _ in range(2))
     is_merged[links] = gone[launches] = True
-    kept = ~is_merged[edges.target] & ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
+    # A merged kernel still waits for other streams, as the one that computes it does.
+    kept = ~((edges.kind == EdgeKind.LAUNCH) & is_merged[edges.target])
+    kept &= ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
     changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
     return keep_edges(changed, kept)
 

@@ -42,6 +42,8 @@ _CHOSEN: Final[Mapping[str, type[StrEnum]]] = {
 }  # fmt: skip
 FRAMEWORKS: Final = _by_word("framework")
 """Program → whose rules it follows."""
+USUAL_FRAMEWORK: Final = "torch"
+"""What records: its own rules hold where nobody says others."""
 ON: Final = ("on", "true", "yes", "1")
 OFF: Final = ("off", "false", "no", "0")
 
@@ -75,8 +77,10 @@ _JOINED: Final = re.compile(r"([a-z_]*[a-z_])(\d+)")
 _HSDP: Final = re.compile(r"(\d+)x(\d+)")
 
 
-def parse_plan(text: str, gpu_count: int | None = None) -> ParallelPlan:
+def parse_plan(text: str, gpu_count: int | None = None, framework: str = USUAL_FRAMEWORK) -> ParallelPlan:
     """Read a plan. What it leaves of `gpu_count` GPUs goes to `dp`, where it says neither `dp` nor `fsdp`, or to `*`.
+
+    `framework` is whose rules it follows where it names none itself.
 
     Raises InputError, in one line, for what is no plan, what is not modelled, and where the numbers do not fit.
 
@@ -87,13 +91,19 @@ def parse_plan(text: str, gpu_count: int | None = None) -> ParallelPlan:
     """
     if len(text) > LONGEST_TEXT:
         raise InputError(f"a plan of {len(text):,} characters: expected something like fsdp=8,tp=2")
-    return build_plan(_pairs(text), gpu_count, where="plan")
+    return build_plan(_pairs(text), gpu_count, where="plan", framework=framework)
 
 
-def build_plan(pairs: Iterator[tuple[str, str | None]], gpu_count: int | None, *, where: str) -> ParallelPlan:
+def build_plan(
+    pairs: Iterator[tuple[str, str | None]],
+    gpu_count: int | None,
+    *,
+    where: str,
+    framework: str = USUAL_FRAMEWORK,
+) -> ParallelPlan:
     """Make a plan of words and their values; None stands for a word alone. See `parse_plan`."""
     asked: dict[str, Any] = {}
-    framework = ""
+    framework = FRAMEWORKS[framework]
     for word, value in pairs:
         if word.strip().lower() == "framework":
             framework = _framework(value, where)

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from ....formats.trace.printable import clean_text
 from ....records import dataclass, field
 from ....specs.documents import Entry, read_table, read_toml
-from .grammar import build_plan, parse_plan
+from .grammar import USUAL_FRAMEWORK, build_plan, parse_plan
 from .plan import ParallelPlan
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -64,18 +64,18 @@ class PlanDocument:
     """Pattern of module paths (`*.q_proj`) → how they are shared; what no pattern names goes by the usual rules."""
 
 
-def read_plan(text: str, gpu_count: int | None = None) -> PlanDocument:
+def read_plan(text: str, gpu_count: int | None = None, framework: str = USUAL_FRAMEWORK) -> PlanDocument:
     """Read a plan: a line of text, or the name of a TOML file. See `parse_plan`, `load_plan`.
 
     >>> read_plan("tp=2", 8).plan.dp
     4
     """
     if text.strip().lower().endswith(".toml"):
-        return load_plan(Path(text.strip()), gpu_count)
-    return PlanDocument(plan=parse_plan(text, gpu_count))
+        return load_plan(Path(text.strip()), gpu_count, framework)
+    return PlanDocument(plan=parse_plan(text, gpu_count, framework))
 
 
-def load_plan(path: Path, gpu_count: int | None = None) -> PlanDocument:
+def load_plan(path: Path, gpu_count: int | None = None, framework: str = USUAL_FRAMEWORK) -> PlanDocument:
     """Read a plan from a TOML file. Raises InputError, in one line, that names table and key.
 
     >>> path = folder / "plan.toml"
@@ -86,7 +86,7 @@ def load_plan(path: Path, gpu_count: int | None = None) -> PlanDocument:
     """
     document = read_toml(path)
     read_table(document, _TABLES, path.name)
-    plan = build_plan(_pairs(document), gpu_count, where=path.name)
+    plan = build_plan(_pairs(document), gpu_count, where=path.name, framework=framework)
     rules = {
         pattern: read_table(kind, ShardKind, f"{path.name}: shard, {clean_text(pattern)}")
         for pattern, kind in document.get("shard", {}).items()

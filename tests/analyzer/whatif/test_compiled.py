@@ -17,6 +17,7 @@ from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.analyze.page.headline import background
+from wavecast.analyzer.questions.scale.scale import scale_trace
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
@@ -386,6 +387,14 @@ def test_gradients_accumulated_inside_a_region_are_eager_ops() -> None:
     timed = synthesize_timeline(trace, costs)
     added = costs.lead_cost_ns("", "aten::add", Phase.BACKWARD, "any") + costs.op_cost_ns("aten::add") + costs.launch_ns
     assert timed.ops.start_ns[4] - timed.ops.start_ns[2] - timed.ops.duration_ns[2] == pytest.approx(added, abs=2)
+
+
+def test_a_plan_of_one_rank_is_compiled_as_the_recording_is(root_dir: Path) -> None:
+    eager = load_trace(root_dir / "samples" / "gpt2_small-training-bf16-b4-shapes.json.gz")
+    trace, h100 = insert_regions(eager, Phase.FORWARD), find_gpu(load_catalog(), "H100 SXM5 80GB")
+    alone = report_on(run_analysis(trace, load_catalog(), targets=[h100])).predictions[0].iteration_ns
+    (row,) = scale_trace(trace, load_catalog(), targets=[h100], plans=["dp=1"]).predictions
+    assert row.iteration_ns == pytest.approx(alone, rel=0.01)
 
 
 def test_the_headline_tells_of_compiled_regions(gpu: Callable[..., Gpu]) -> None:

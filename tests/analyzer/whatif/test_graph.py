@@ -151,6 +151,14 @@ def test_launches_become_one_graph_launch() -> None:
     )
 
 
+@pytest.mark.parametrize(("duration_ns", "gaps"), [(KERNEL_NS, 49), (0, 0)])
+def test_captured_kernels_of_no_measured_length_follow_one_another(duration_ns: int, gaps: int) -> None:
+    trace = record(launches(50))
+    trace = replace(trace, kernels=replace(trace.kernels, duration_ns=np.full(50, duration_ns)))
+    captured = with_cuda_graph(build_graph(trace), trace)
+    assert (captured.nodes.gap_term == Term.GAP).sum() == gaps
+
+
 def test_the_graph_launches_nothing_later_than_before() -> None:
     # Three launches take 24 µs by themselves, a graph of three 15.6: its first kernel need not wait for all of it.
     trace = record(launches(3))

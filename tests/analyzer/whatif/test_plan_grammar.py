@@ -178,5 +178,7 @@ def test_a_framework_sets_what_a_plan_leaves_open() -> None:
     assert format_plan(parse_plan("dp=4,cp=2,framework=nemo")) == "dp=4,cp=2,buckets=megatron,overlap_context=on"
     assert format_plan(parse_plan("framework=megatron,dp=4,cp=2,buckets=torch")) == "dp=4,cp=2,overlap_context=on"
     assert parse_plan("dp=8,framework=torchtitan") == ParallelPlan(dp=8)
+    assert format_plan(parse_plan("dp=8", framework="nemo")) == "dp=8,buckets=megatron"
+    assert parse_plan("dp=8,framework=fsdp", framework="nemo") == ParallelPlan(dp=8)
     with pytest.raises(InputError, match="framework: expected one of megatron"):
         parse_plan("dp=8,framework=jax")

@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 from wavecast.analyzer.models.library import Library, load_library
+from wavecast.analyzer.prediction.shared_error import IterationKind, shared_half_widths
 from wavecast.analyzer.questions.recommender.placement import HeldTables, deal_tables, place_tables, spread_rows
 from wavecast.analyzer.questions.recommender.report import RecommenderForecast, RecommenderPart, forecast_recommender
 from wavecast.analyzer.questions.recommender.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
@@ -182,6 +183,13 @@ def test_parts_add_up_and_the_interval_holds_the_step(a100: Gpu, library: Librar
     assert 0 < found.low_ns[0] < found.step_ns[0] < found.high_ns[0]
     assert found.parts[RecommenderPart.DENSE][0] > 0
     assert found.parts[RecommenderPart.TABLES][0] > 0
+
+
+def test_lookups_and_layers_share_the_error_of_all_kernels(a100: Gpu, library: Library) -> None:
+    found = forecast(replace(USUAL, gpus=1, gpus_per_node=1, global_batch=2**19), a100, library)
+    kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
+    kernels = (found.parts[RecommenderPart.TABLES] + found.parts[RecommenderPart.DENSE]) / found.step_ns
+    assert np.all(np.log(found.high_ns / found.step_ns) > kernels * shared_half_widths(kind, found.gpus))
 
 
 def test_what_is_waited_for_takes_longer(a100: Gpu, library: Library) -> None:

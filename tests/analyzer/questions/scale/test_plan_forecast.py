@@ -23,6 +23,7 @@ from wavecast.analyzer.replay.forecast import target_timing
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table
@@ -164,11 +165,25 @@ def test_graphs_take_the_host_out_of_a_plan(trained: Trace, gpus: list[Gpu], lib
     plan = ParallelPlan(tp=2)
     ranks = derive_ranks(trained, plan, shard=shard_tensors)
     one_by_one, captured = (
-        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, captures=captures), micro_batches=1)
-        for captures in (False, True)
+        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, scenario=scenario), micro_batches=1)
+        for scenario in (Scenario(), Scenario(cuda_graph=True))
     )
     assert captured.parts[PlanPart.HOST].sum() < 0.5 * one_by_one.parts[PlanPart.HOST].sum()
     assert np.all(captured.step_ns < one_by_one.step_ns)
+
+
+def test_a_compiler_merges_kernels_of_a_plan_but_not_what_ranks_send(
+    trained: Trace, gpus: list[Gpu], library: Library
+) -> None:
+    plan, both = ParallelPlan(tp=2), Scenario(cuda_graph=True, fuse_elementwise=True)
+    ranks = derive_ranks(trained, plan, shard=shard_tensors)
+    plain, merged = (
+        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, scenario=scenario), micro_batches=1)
+        for scenario in (Scenario(cuda_graph=True), both)
+    )
+    assert np.all(merged.parts[PlanPart.COMPUTE] < 0.9 * plain.parts[PlanPart.COMPUTE])
+    assert merged.parts[PlanPart.TENSOR] == pytest.approx(plain.parts[PlanPart.TENSOR], rel=0.25)
+    assert not merged.power
 
 
 def test_gaps_that_a_gpu_needs_between_kernels_are_no_waits_for_the_host(
