@@ -150,6 +150,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
         in_turn=1.0,
+        is_by_profiler=np.char.startswith(table["timing"].astype(str), "profiler"),
     )
 
 

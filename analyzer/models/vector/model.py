@@ -102,13 +102,14 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     # Lists take few, long blocks: the SM that has most of them ends last.
     per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
     in_list = np.hypot(np.maximum(dram_us, l2_us), np.hypot(issue_us * np.ceil(per_sm) / per_sm, wave_us))
-    busy_us = np.where(is_list, in_list, busy_us)
+    busy_us = np.where(is_list | (problems.in_turn > 1), in_list, busy_us)
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
     own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
+    floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)

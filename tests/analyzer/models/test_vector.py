@@ -55,6 +55,7 @@ def problem(
         in_turn=np.ones(1),
         before_bytes=np.array([before]),
         before_sector_bytes=np.zeros(1),
+        is_by_profiler=np.zeros(1),
         is_stand_in=np.array([0.0]),
     )
 
