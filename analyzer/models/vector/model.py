@@ -95,8 +95,10 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
     is_list = problems.kind == VectorKernel.LIST
-    hot = np.minimum(np.where(is_list, shared["list_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
-    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
+    is_plain = is_list | (problems.kind == VectorKernel.ELEMENTWISE)
+    hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
+    read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
+    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read)
     wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     # Lists take few, long blocks: the SM that has most of them ends last.
@@ -106,7 +108,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
-    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
+    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_cycles"], 0.0) * cycle_us
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
