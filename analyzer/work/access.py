@@ -26,7 +26,7 @@ BLOCK_ELEMENTS: Final = 512
 DIVISION_OPERATIONS: Final = 5
 """Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
-WIDENING_OPERATIONS: Final = 16.0
+WIDENING_OPERATIONS: Final = 28.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
 (`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
 VECTOR_BYTES: Final = 16
