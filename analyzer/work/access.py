@@ -28,7 +28,8 @@ DIVISION_OPERATIONS: Final = 5
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
 WIDENING_OPERATIONS: Final = 28.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
-(`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
+(`unrolled_elementwise_kernel` with `LoadWithCast`), each element behind a branch over formats and so in turn. Read off
+H100's casts."""
 VECTOR_BYTES: Final = 16
 JOINED_OPERATIONS: Final = 16.0
 """Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's of two."""

@@ -189,8 +189,8 @@ def select_ranked(signature: Signature, *, takes_all: bool, dim: int = 2) -> Wor
 
 
 INDEXED: Final = Access(operations=2.0 * (DIVISION_OPERATIONS + 3), in_turn=IN_TURN)
-"""How elements at indices are reached (`index_elementwise_kernel` in IndexKernel.cu): each of three operands by dividing
-by two sizes, a thread's four one after another."""
+"""How elements at indices are reached (`index_elementwise_kernel` in IndexKernel.cu): each of three operands by
+dividing by two sizes, a thread's four one after another."""
 GATHERED_BYTES: Final = 16
 """What rows must be whole multiples of for gather to copy them whole, where its index is one column, expanded."""
 HELD_COLUMNS: Final = (128, 1024, 4096)

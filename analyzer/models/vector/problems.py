@@ -85,7 +85,7 @@ class VectorProblems:
     before_sector_bytes: Floats
     """As `sector_bytes`, of that other kernel."""
     is_by_profiler: Floats
-    """1: read off a profiler of before 2025, which shows kernels longer (`profiler_us`); 0: as they are predicted."""
+    """1: kernels as older profilers show them, longer by `profiler_us`; 0: as torch 2.11's does, and as predicted."""
     is_stand_in: Floats
     """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
 
