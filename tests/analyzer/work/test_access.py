@@ -140,6 +140,13 @@ def test_what_is_widened_is_loaded_one_by_one() -> None:
     assert narrowing is None
 
 
+def test_elements_at_indices_are_taken_in_turn() -> None:
+    found = work_of("aten::index_copy", Signature((laid(8, 64), 0, laid(4, dtype="int64"), laid(4, 64)), (laid(8, 64),)))
+    assert found is not None
+    assert found.access is not None
+    assert found.access.in_turn == IN_TURN
+
+
 @given(
     shape=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     data=st.data(),
