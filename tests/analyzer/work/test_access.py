@@ -141,7 +141,8 @@ def test_what_is_widened_is_loaded_one_by_one() -> None:
 
 
 def test_elements_at_indices_are_taken_in_turn() -> None:
-    found = work_of("aten::index_copy", Signature((laid(8, 64), 0, laid(4, dtype="int64"), laid(4, 64)), (laid(8, 64),)))
+    rows, places = laid(8, 64), laid(4, dtype="int64")
+    found = work_of("aten::index_copy", Signature((rows, 0, places, laid(4, 64)), (rows,)))
     assert found is not None
     assert found.access is not None
     assert found.access.in_turn == IN_TURN
