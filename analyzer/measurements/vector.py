@@ -1,8 +1,8 @@
 """Vector ops measured alone: `ops/vector.parquet` and `ops/vector_more.parquet` as problems of the vector model.
 
-Medians of a profiler (`profiler_median`) are whole microseconds, cut off, of kernels that the profilers of their time
-showed half a microsecond longer: H100's shortest were 1.5 to 1.6 us in traces with nanoseconds then, and are 1.1 us in
-torch 2.11. The two make up for each other.
+Profilers of their time showed kernels about half a microsecond longer: H100's shortest were 1.5 to 1.6 us in traces
+with nanoseconds, and are 1.1 us in torch 2.11. That, less what whole microseconds cut off, is fitted (`profiler_us`)
+and no part of a prediction.
 """
 
 from collections.abc import Mapping
@@ -150,6 +150,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
         in_turn=1.0,
+        is_by_profiler=np.char.startswith(table["timing"].astype(str), "profiler"),
     )
 
 

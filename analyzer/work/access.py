@@ -26,9 +26,10 @@ BLOCK_ELEMENTS: Final = 512
 DIVISION_OPERATIONS: Final = 5
 """Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
-WIDENING_OPERATIONS: Final = 48.0
+WIDENING_OPERATIONS: Final = 28.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
-(`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
+(`unrolled_elementwise_kernel` with `LoadWithCast`), each element behind a branch over formats and so in turn. Read off
+H100's casts."""
 VECTOR_BYTES: Final = 16
 JOINED_OPERATIONS: Final = 16.0
 """Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's of two."""
@@ -76,7 +77,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     inner = range(len(sizes) - 1)
     count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
-        return Access(operations=WIDENING_OPERATIONS) if _widens(operands, result) else None
+        return Access(operations=WIDENING_OPERATIONS, in_turn=IN_TURN) if _widens(operands, result) else None
     operations = count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
     return Access(

@@ -6,6 +6,7 @@ from math import inf, log2, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
+from .access import DIVISION_OPERATIONS, IN_TURN, Access
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -65,7 +66,7 @@ def index_put(signature: Signature) -> Work:
     is_adding = argument_at(signature, 3) is True
     placed = bytes_of(min(count, source.element_count), source.dtype)
     read = total_bytes((values, *indices)) + is_adding * placed
-    return _work(is_adding * count, read, placed, source.dtype)
+    return replace(_work(is_adding * count, read, placed, source.dtype), access=INDEXED)
 
 
 def scatter(signature: Signature, *, is_adding: bool) -> Work:
@@ -81,7 +82,7 @@ def index_add(signature: Signature, *, is_adding: bool) -> Work:
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensor_at(signature, 3)
     placed = bytes_of(min(values.element_count, source.element_count), source.dtype)
     work = _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
-    return by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else work
+    return by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else replace(work, access=INDEXED)
 
 
 def index_fill(signature: Signature) -> Work:
@@ -187,6 +188,9 @@ def select_ranked(signature: Signature, *, takes_all: bool, dim: int = 2) -> Wor
     return replace(work, dims=dims)
 
 
+INDEXED: Final = Access(operations=2.0 * (DIVISION_OPERATIONS + 3), in_turn=IN_TURN)
+"""How elements at indices are reached (`index_elementwise_kernel` in IndexKernel.cu): each of three operands by
+dividing by two sizes, a thread's four one after another."""
 GATHERED_BYTES: Final = 16
 """What rows must be whole multiples of for gather to copy them whole, where its index is one column, expanded."""
 HELD_COLUMNS: Final = (128, 1024, 4096)
@@ -252,7 +256,8 @@ def _sorted_size(signature: Signature, x: TensorSpec, dim: int) -> int:
 
 def _gather_work(source: TensorSpec, indices: tuple[TensorSpec, ...], count: int) -> Work:
     gathered = min(bytes_of(count, source.dtype), tensor_bytes(source))
-    return _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
+    work = _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
+    return replace(work, access=INDEXED)
 
 
 _work = partial(build_work, Family.INDEXING)

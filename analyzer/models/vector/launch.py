@@ -98,7 +98,8 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
-    first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * problems.in_turn, each)
+    turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
+    first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
     # Where little is stored, loads do not wait for stores: two of them are under way.
     is_read = (kind == VectorKernel.LIST) & (problems.written_bytes < problems.read_bytes / LEAST_WRITTEN)
     each = np.where(is_read, each / 2, each)

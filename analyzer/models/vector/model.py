@@ -7,7 +7,8 @@ A kernel's time is a soft maximum of four resources, each used at its own pace, 
 Td: bytes that miss L2, because of what was moved since their last use or because a row's second reading comes late,
 over the DRAM rate that kernels reach; Tl: all bytes, and whole sectors of scattered reads, over the L2 rate; Ti:
 instructions over the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and
-reductions. What another kernel of the op moves before comes on top.
+reductions. Kernels over lists, and beside HBM those that take elements in turn, wait without asking for more: there the
+longer of Td and Tl joins Ti and Tw by squares. What another kernel of the op moves before comes on top.
 """
 
 from collections.abc import Mapping
@@ -49,15 +50,19 @@ PARAMETERS: Final = (
     *priors("vector, apart", CLASS_NAMES),
     *priors("vector, kinds", CLASS_NAMES),
 )
-"""Chosen with a chip in sight, beside what functions say of theirs: the floors of small kernels (the shortest in traces
-of H100, 1.5 us, and of MI300X, 1.9 us); a layer norm's instructions per row and cycles per block (networks on RTX
-3090); hosts' floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the
+"""Chosen with a chip in sight, beside what functions say of theirs: AMD's floor of small kernels (the shortest in
+traces of MI300X, 1.9 us); a layer norm's instructions per row and cycles per block (networks on RTX 3090); hosts'
+floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the
 steps of a softmax (A100).
 
 Hopper's own spread of 0.8: kernels of torch 2.11 were measured there alone, and those of which older versions were
 measured elsewhere are not the same. By kind: instructions per element, cycles of a block before its steps, and of each
 step. Spreads of 0.1 and 0.2: one load and one store take hundreds of cycles each, as `membench` has them (500-650 from
-DRAM); a layer norm's block merges seven times too, some 200 cycles each."""
+DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain_hot_ratio`: L2's latency over DRAM's
+there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
+0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
+(64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
+traces, as `measurements/vector.py` says."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -94,21 +99,26 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
-    is_list = problems.kind == VectorKernel.LIST
-    hot = np.minimum(np.where(is_list, shared["list_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
-    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
+    is_plain = np.isin(problems.kind, (VectorKernel.LIST, VectorKernel.ELEMENTWISE))
+    hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
+    # What is broadcast or filled waits for DRAM in its stores alone.
+    read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
+    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read)
     wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
-    # Lists take few, long blocks: the SM that has most of them ends last.
+    # Lists take few, long blocks: the SM that has most of them ends last. Blocks that wait leave the memory idle, but
+    # not GDDR, whose queue is longer than their waits (seen in timm's networks on RTX 3090 and 4090).
     per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
-    in_list = np.hypot(np.maximum(dram_us, l2_us), np.hypot(issue_us * np.ceil(per_sm) / per_sm, wave_us))
-    busy_us = np.where(is_list, in_list, busy_us)
+    waiting_us = np.hypot(np.maximum(dram_us, l2_us), np.hypot(issue_us * np.ceil(per_sm) / per_sm, wave_us))
+    is_waiting = (problems.kind == VectorKernel.LIST) | ((problems.in_turn > 1) & fleet.has_hbm)
+    busy_us = np.where(is_waiting, waiting_us, busy_us)
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
-    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
+    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_cycles"], 0.0) * cycle_us
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
+    floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)

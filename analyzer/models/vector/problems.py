@@ -84,6 +84,8 @@ class VectorProblems:
     """What another kernel of the op moved before: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: Floats
     """As `sector_bytes`, of that other kernel."""
+    is_by_profiler: Floats
+    """1: kernels as older profilers show them, longer by `profiler_us`; 0: as torch 2.11's does, and as predicted."""
     is_stand_in: Floats
     """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
 
@@ -155,6 +157,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         in_turn=np.array([item.in_turn for item in accesses], dtype=np.float64),
         before_bytes=np.array([item.before_bytes for item in accesses], dtype=np.float64),
         before_sector_bytes=np.array([item.before_sector_bytes for item in accesses], dtype=np.float64),
+        is_by_profiler=np.zeros(len(works)),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
     )
 

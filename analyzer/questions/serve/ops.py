@@ -196,6 +196,7 @@ class OpBook:
             in_turn=zeros + 1.0,
             before_bytes=zeros,
             before_sector_bytes=zeros,
+            is_by_profiler=zeros,
             is_stand_in=zeros,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)

@@ -181,6 +181,7 @@ def moves() -> VectorProblems:
         in_turn=turns(1.0, 1.0, 4.0),
         before_bytes=read * turns(0.0, 0.0, 0.0, 1.0, of=2),
         before_sector_bytes=np.zeros(COUNT),
+        is_by_profiler=np.zeros(COUNT),
         is_stand_in=turns(0.0, 0.0, 1.0),
     )
 

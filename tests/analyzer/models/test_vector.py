@@ -55,6 +55,7 @@ def problem(
         in_turn=np.ones(1),
         before_bytes=np.array([before]),
         before_sector_bytes=np.zeros(1),
+        is_by_profiler=np.zeros(1),
         is_stand_in=np.array([0.0]),
     )
 
@@ -183,6 +184,25 @@ def test_elements_taken_in_turn_wait_for_each_other() -> None:
     plain = problem(rows=4096, columns=4096, width=2.0)
     in_turn = replace(plain, in_turn=np.array([4.0]), index_operations=np.array([14.0]))
     assert 1.2 < time_on(in_turn, "H100 SXM5 80GB") / time_on(plain, "H100 SXM5 80GB") < 3.0
+
+
+def test_a_few_elements_take_one_turn_and_what_is_broadcast_waits_less() -> None:
+    few, more = (
+        time_on(replace(problem(rows=1, columns=n, moved_since=1e12), in_turn=np.array([4.0])), "A100 SXM4 80GB")
+        for n in (100, 4096)
+    )
+    assert more > few + 1000.0
+    whole = replace(problem(moved_since=1e12), in_turn=np.array([4.0]))
+    spread = replace(whole, read_bytes=np.zeros(1), written_bytes=whole.read_bytes + whole.written_bytes)
+    assert time_on(spread, "A100 SXM4 80GB") < 0.9 * time_on(whole, "A100 SXM4 80GB")
+
+
+@pytest.mark.parametrize("launches", [1.0, 2.0])
+def test_older_profilers_show_each_kernel_longer(launches: float) -> None:
+    kernels = problem(columns=16, launches=launches)
+    shown = replace(kernels, is_by_profiler=np.ones(1))
+    more_ns = time_on(shown, "A100 SXM4 80GB") - time_on(kernels, "A100 SXM4 80GB")
+    assert 300.0 * launches < more_ns < 1500.0 * launches
 
 
 def test_a_launch_over_lists_is_as_long_as_its_longest_block() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.work import Work, work_of
-from wavecast.analyzer.work.access import SECTOR_BYTES, access_of, contiguous_copy
+from wavecast.analyzer.work.access import IN_TURN, SECTOR_BYTES, access_of, contiguous_copy
 from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 
 
@@ -136,7 +136,16 @@ def test_what_is_widened_is_loaded_one_by_one() -> None:
     widening, narrowing = access_of((half,), full), access_of((full,), half)
     assert widening is not None
     assert widening.operations > 0
+    assert widening.in_turn == IN_TURN
     assert narrowing is None
+
+
+def test_elements_at_indices_are_taken_in_turn() -> None:
+    rows, places = laid(8, 64), laid(4, dtype="int64")
+    found = work_of("aten::index_copy", Signature((rows, 0, places, laid(4, 64)), (rows,)))
+    assert found is not None
+    assert found.access is not None
+    assert found.access.in_turn == IN_TURN
 
 
 @given(
