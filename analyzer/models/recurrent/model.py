@@ -51,6 +51,8 @@ grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state
 TILE, LARGE_TILE = 64.0, 128.0
 LEAST_PARTS, MOST_PARTS = 3.0, 4.0
 """Into which cuBLAS shares out a product's k, by the grids of most own rows."""
+STREAMED_STEPS: Final = 2.0
+"""Whose inputs an upper layer multiplies at once: recorded networks have 24 to 50 such products in 50 steps, one 12."""
 LEAST_BUSY: Final = 0.09
 """Of SMs in a weight gradient: no own row has fewer blocks than 12 on 132 SMs."""
 ALIGNED_BYTES: Final = 16.0
@@ -128,14 +130,12 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
     rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
     narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
-    product = _norm(
-        chain * slower * wide,
-        _read_s(p, fleet, v, kind) * slower,
-        np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled)),
-    )
+    waits = slower * _norm(chain * wide, _read_s(p, fleet, v, kind))
+    arithmetic = np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+    product = together * _norm(waits, arithmetic) + _streamed(p) * _norm(waits / STREAMED_STEPS, arithmetic)
     gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
     step_s = wait_us * 1e-6 * chains + together * gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
-    step_s = step_s + (together + _streamed(p)) * np.asarray(product)
+    step_s = step_s + product
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     layer_us = np.where(is_backward, v["gradient_layer_us"], v["layer_us"])
@@ -187,8 +187,8 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
 def _streamed(p: RecurrentProblems) -> Floats:
     """Return the layers of a stack that run beside the one below: few steps at a time multiply their inputs.
 
-    By the grids of recorded networks such a product takes about what the state's of a step does. Both directions of a
-    layer wait for all steps below. A product with vectors is left with those of all steps.
+    By the grids of recorded networks. Both directions of a layer wait for all steps below. Products with vectors are
+    left with those of all steps.
     """
     is_stack = (p.directions == 1) & (p.batch > VECTOR_ROWS) & (p.is_host_timed == 0)
     return np.where(is_stack, p.layers - 1.0, 0.0)
