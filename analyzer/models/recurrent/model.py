@@ -185,11 +185,7 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
 
 
 def _streamed(p: RecurrentProblems) -> Floats:
-    """Return the layers of a stack that run beside the one below: few steps at a time multiply their inputs.
-
-    By the grids of recorded networks. Both directions of a layer wait for all steps below. Products with vectors are
-    left with those of all steps.
-    """
+    """Return the layers that run beside the one below, as recorded grids show; two directions wait for all steps."""
     is_stack = (p.directions == 1) & (p.batch > VECTOR_ROWS) & (p.is_host_timed == 0)
     return np.where(is_stack, p.layers - 1.0, 0.0)
 

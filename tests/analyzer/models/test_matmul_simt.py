@@ -206,10 +206,9 @@ def test_128_lanes_wait_for_instructions_that_64_hide() -> None:
 
 def test_results_are_stored_one_by_one_on_hopper_whatever_its_memory() -> None:
     """Its kernels take as long on H200, whose memory writes the results in 0.7 of H100's time."""
-    fleet = fleet_of("H100 SXM5 80GB", "H200 SXM 141GB")
-    short, deep = run(column(products((512, 1024, 1024, 64), (512, 1024, 1024, 1024), contiguous=0)), fleet).time_ns
-    assert short[1] / short[0] > 0.9
-    assert (short > deep / 10).all()
+    hopper = fleet_of("H100 SXM5 80GB", "H200 SXM 141GB")
+    first, second = run(column(products((512, 1024, 1024, 64), contiguous=0)), hopper).time_ns[0]
+    assert second > 0.9 * first
 
 
 def test_kernels_own_times_have_widths_of_their_own() -> None:
