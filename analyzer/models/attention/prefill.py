@@ -111,7 +111,7 @@ FEATURES: Final = (
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
     *("causal", "FP8", "cache bytes", "is flash", "log window"),
 )
-GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder", "cuDNN")
+GROUPS: Final = ("TensorRT-LLM", "flash attention and cuDNN", "encoder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +347,7 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    causal = np.where(is_trtllm(problems), 0, 1)
-    others = np.where(problems.is_causal == 1, causal, 2)
-    return np.where(problems.kernel == AttentionKernel.CUDNN, 3, others).astype(np.int64)
+    return np.where(problems.is_causal == 1, np.where(is_trtllm(problems), 0, 1), 2).astype(np.int64)
 
 
 PREFILL: Final = Model(

@@ -53,7 +53,9 @@ PARAMETERS: Final = (
     *gpu_physics.LAUNCH_PARAMETERS,
     *priors("attention backward, other kernels"),
 )
-"""With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
+"""`scores_per_cycle`: 16 exponentials, then some five vector instructions of 128 lanes for each score (scaled, less the
+sum of its row, multiplied, two conversions), and the way through shared memory; counted after a fit had said 8.
+With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on

@@ -20,8 +20,6 @@ COPIED_BYTES: Final = 4.0
 """The least that is copied into shared memory past the registers."""
 TF32_BYTES: Final = 4.0
 VECTOR_ROWS: Final = 2.0
-FULL_SIDES_RATIO: Final = 64.0
-"""Area over the sum of the sides of a tile of 128 x 128, to which `unaligned_flops_per_clock` refers."""
 REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
 """That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: half the rate on A100, four fifths
 on GeForce. An assumption: no product measured there is such, but timm's MLP mixers on RTX 3090 were looked at."""
@@ -29,10 +27,14 @@ FLUSHED_COPIES: Final = inf
 """Stand for a benchmark that wrote all of the cache over. What a program moves in between is finite, mostly read."""
 
 FEED_PARAMETERS: Final = priors("matmul, feed")
-"""`unaligned_flops_per_clock`: what loads of 4 bytes feed on Hopper, beside the arithmetic: a third of its rate.
+"""`accesses_per_clock`: threads' loads of a multiprocessor, however wide. The prior is from GPUs that no table has such
+rows of: 50,304 words in place of 50,257 made GPT-2's training 25 % faster on A100 (Karpathy, nanoGPT, 2023), which at
+its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothing to others of their tile (PyTorch issue
+181718), which is 4 or more. Hopper's rows gave the form.
 `tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions' weight gradients, whose operands
 lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
-`element_across_ratio`: where some operand does not lie along k, cuBLAS's kernels for 2-byte rows have larger tiles.
+`element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
+quarters of the largest one's products per load.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
@@ -52,24 +54,30 @@ def aligned_bytes(p: MatmulProblems) -> Floats:
     return found
 
 
-def load_cycles(
-    p: MatmulProblems, height: Floats | float, width: Floats | float, is_async: Mask, values: Values
-) -> Floats | float:
-    """Return cycles per k that a tile's loads take beside the arithmetic; 0 where all rows are aligned.
+def fed_cycles(
+    p: MatmulProblems,
+    height: Floats | float,
+    width: Floats | float,
+    multiply: Floats,
+    is_async: Mask,
+    is_amd: Mask,
+    values: Values,
+) -> Floats:
+    """Return cycles per k of a tile's arithmetic with what loads of unaligned rows add to it.
 
-    On Hopper and later both its sides are loaded for each k, so that smaller tiles load more per product. Elsewhere
-    loads of any width go through registers, and cost per product. One number where no row is unaligned.
+    Threads load both sides of a tile for each k, access by access: beside the arithmetic on Hopper and later, hidden by
+    it before. There rows of 4 and 8 bytes go through registers and cost per product, as all rows do on AMD.
     """
     start = aligned_bytes(p)
     if (start == ALIGNED_BYTES).all():
-        return 0.0
+        return multiply
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    turned = np.where(p.layout > 0, values["element_across_ratio"], 1.0)
-    narrow = np.where(start < COPIED_BYTES, values["element_load_ratio"] * turned, 1.0)
-    per_row = FULL_SIDES_RATIO * element / values["unaligned_flops_per_clock"]
+    is_narrow = start < COPIED_BYTES
+    rate = values["accesses_per_clock"] * np.where(is_narrow & (p.layout == 0), values["element_along_ratio"], 1.0)
+    loads = element / start * (height + width) / rate
     through_registers = element * height * width / REGISTER_FLOPS_PER_CLOCK
-    cycles = np.where(is_async, narrow * per_row * (height + width), through_registers)
-    return np.where(start < ALIGNED_BYTES, cycles, 0.0)
+    older = np.where(is_narrow & ~is_amd, np.maximum(multiply, loads), multiply + through_registers)
+    return np.where(start < ALIGNED_BYTES, np.where(is_async, multiply + loads, older), multiply)
 
 
 def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....records import dataclass
 from ....specs.fleet import Fleet
-from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
+from ....specs.generations import has_square_tiles, has_tensor_memory, is_amd, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     PowerLimits,
@@ -21,7 +21,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from .feed import driven_out, epilogue_ratio, load_cycles, split_us, step_ratio, wide_ratio
+from .feed import driven_out, epilogue_ratio, fed_cycles, split_us, step_ratio, wide_ratio
 from .menus import MatmulLaunch
 from .problems import MatmulProblems
 
@@ -63,6 +63,7 @@ class Machine:
     has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
     has_square_tiles: Mask
+    is_amd: Mask
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
@@ -108,6 +109,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
         has_square_tiles=has_square_tiles(fleet),
+        is_amd=is_amd(fleet),
         is_large=fleet.has_hbm,
     )
 
@@ -226,9 +228,8 @@ def tile_cycles(
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
-    multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values) + load_cycles(
-        p, height, width, machine.is_async, values
-    )
+    multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values)
+    multiply = fed_cycles(p, height, width, multiply, machine.is_async, machine.is_amd, values)
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read

@@ -66,16 +66,18 @@ def _compute(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
 
     Cycles per k of a block: FMA at the peak rate, or the instructions where these are more, against the operands' reads
     from shared memory, 32 words per clock: each thread reads 2 r words for its r x r accumulators. Alone, a block of
-    few warps waits for its own results.
+    few warps waits for its own results. Hopper's kernels load operands along k, and store results, one by one.
     """
     busy = np.maximum(p.fma_cycles, p.issue_cycles + p.other_cycles * launch.others)
     reads = p.shared_cycles * launch.reads
     together = np.sqrt(np.sqrt(square(square(busy)) + square(square(reads))))
-    cycles = launch.area * together + p.turn_cycles * launch.sides
+    beside = square(launch.area * together) + square(launch.sides * p.load_cycles)
+    cycles = np.sqrt(beside) + p.turn_cycles * launch.sides
     depth = np.ceil(p.k / launch.split * (1.0 / STEP_DEPTH)) * STEP_DEPTH + p.epilogue_depth
     alone = p.lone_cycles * launch.lone_warps + p.stall_cycles * launch.stalls
     rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone + p.epilogue_cycles)
-    return np.asarray(np.maximum(grid.waves * depth * cycles, rounds) / p.clock_hz)
+    whole = depth * cycles + launch.area * p.store_cycles
+    return np.asarray(np.maximum(grid.waves * whole, rounds) / p.clock_hz)
 
 
 def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid, compute_s: Reals) -> Reals:

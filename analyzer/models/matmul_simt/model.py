@@ -40,8 +40,12 @@ PARAMETERS: Final = priors("matmul, vector units")
 """`other_instructions` 1 follows from counting, before any fit. That 128 lanes wait for issue slots and that writes are
 not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
 take per word of their operands: MI100 left out is not blind to it. `throttle_exponent` is that of gpu_physics.py, from
-A100's and L40's power curves."""
+A100's and L40's power curves.
+`accesses_per_clock`: matmul's, whose prior is no chip's here; that they hold up Hopper's results and operands is read
+off H100's kernels, which take as long on H200."""
 SKINNY_ROWS: Final = 16.0
+CHAINED_ROWS: Final = 8.0
+"""Vectors that lengthen a block's way along k as much as the matrix does."""
 LANES: Final = 128.0
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 
@@ -68,16 +72,18 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
 def _skinny_s(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Floats:
     """Return what kernels without tiles take, which read a matrix once for a few vectors; infinite where none is.
 
-    cuBLAS has them for few rows along k (`gemvx`, `gemv2T`, `gemmSN_TN`, `sgemm_largek`): DRAM against instructions per
-    element of the matrix and per vector, alone and for each other. Measured on Hopper alone: with its
-    numbers products of few rows were off by more on T4 and P100.
+    cuBLAS has them for few rows along k (`gemvx`, `gemv2T`, `gemmSN_TN`, `sgemm_largek`): DRAM, instructions an element
+    of the matrix and per vector, and a block's way along k, which a product with one vector shares out. Measured on
+    Hopper alone: with its numbers products of few rows were off by more on T4 and P100.
     """
     rows = np.minimum(p.m, p.n)
     elements = p.batch * np.maximum(p.m, p.n) * p.k
     per_element = values["skinny_instructions"] + values["skinny_row_instructions"] * rows
     issued_s = elements * per_element / (LANES * fleet.sm_count * fleet.clock_hz)
     read_s = elements * p.element_bytes / (fleet.bandwidth_bytes_per_s * values["skinny_bandwidth"])
-    seconds = values["skinny_us"] * 1e-6 + np.sqrt(issued_s * issued_s + read_s * read_s)
+    depth = np.where(rows > 1.0, p.k * (1.0 + rows / CHAINED_ROWS), 0.0)
+    chain_s = depth * values["skinny_chain_cycles"] / fleet.clock_hz
+    seconds = values["skinny_us"] * 1e-6 + np.sqrt(issued_s * issued_s + read_s * read_s + chain_s * chain_s)
     exists = (rows <= SKINNY_ROWS) & ((p.contiguous > 0) | (rows <= 1.0)) & is_async(fleet)
     return np.asarray(np.where(exists, seconds, np.inf))
 
@@ -117,8 +123,8 @@ def _features(p: MatmulSimtProblems, launch: SimtLaunch, run: SimtRun, fleet: Fl
 
 
 def group(problems: MatmulSimtProblems) -> Codes:
-    """Return 1 for linear layers, 0 for other products."""
-    return problems.contiguous
+    """Return 2 for kernels' own times; by a host's clock 1 for linear layers, 0 for other products."""
+    return np.where(problems.host_floor_ns == 0.0, 2, problems.contiguous)
 
 
 MODEL: Final = Model(
@@ -128,7 +134,7 @@ MODEL: Final = Model(
     gpu_class=gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
-    group_names=("batched", "linear"),
+    group_names=("batched", "linear", "kernel times"),
     group=group,
 )
 

@@ -8,7 +8,8 @@ import numpy.typing as npt
 from ....arrays import Floats, Rows, Singles
 from ....records import dataclass, fields
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_nvidia, process_energy
+from ....specs.generations import is_before_volta, is_nvidia, process_energy, sgemm_kernels
+from ....specs.product_kernels import SgemmKernels
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
 from .problems import MatmulSimtProblems
@@ -57,6 +58,10 @@ class SimtPairs:
     stall_cycles: Reals
     epilogue_depth: Reals
     epilogue_cycles: Reals
+    store_cycles: Reals
+    """Of each result, where threads store them one by one."""
+    load_cycles: Reals
+    """Of each word of operands along k, where threads load them one by one."""
     cold_s: Reals
     """Reading both operands once."""
     left_again_s: Reals
@@ -86,6 +91,7 @@ _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
 
 def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
+    one_by_one = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, 1.0 / values["accesses_per_clock"], 0.0)
     return SimtPairs(
         batch=p.batch,
         m=p.m,
@@ -97,6 +103,8 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         threads_per_sm=fleet.threads_per_sm,
         epilogue_depth=values["epilogue_depth"],
         epilogue_cycles=values["epilogue_cycles"],
+        store_cycles=one_by_one,
+        load_cycles=one_by_one * p.contiguous,
         exposed_write=values["exposed_write"],
         drift=values["drift_bytes"] / fleet.l2_cache_bytes,
         operand_energy=values["operand_energy"],

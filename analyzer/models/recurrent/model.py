@@ -11,7 +11,7 @@ in part at once (`sequential_share`). chain: a block's way along k, which is the
 size for the data gradient, where blocks share it out (`gradient_exponent`). read: the state's weights, each step
 again, from DRAM or L2. math: rounds of 64-wide tiles. gates: their operands' traffic. A weight gradient multiplies all
 steps at once, in as few blocks as the weights have tiles (`LEAST_BUSY`), and clears, reads and writes the weights
-beside (`weight_passes`).
+beside (`weight_passes`). A stack's layers overlap, so that the inputs of upper ones come few steps at a time.
 
 Of kernels' own times the launches leave a product's and the gates' shortest times, `step_us`, of all layers and
 directions one by one, since their kernels are added up; and what a layer has beside its steps (`layer_us`). Measured so
@@ -51,6 +51,8 @@ grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state
 TILE, LARGE_TILE = 64.0, 128.0
 LEAST_PARTS, MOST_PARTS = 3.0, 4.0
 """Into which cuBLAS shares out a product's k, by the grids of most own rows."""
+STREAMED_STEPS: Final = 2.0
+"""Whose inputs an upper layer multiplies at once: recorded networks have 24 to 50 such products in 50 steps, one 12."""
 LEAST_BUSY: Final = 0.09
 """Of SMs in a weight gradient: no own row has fewer blocks than 12 on 132 SMs."""
 ALIGNED_BYTES: Final = 16.0
@@ -128,15 +130,12 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
     rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
     narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
-    product = _norm(
-        chain * slower * wide,
-        _read_s(p, fleet, v, kind) * slower,
-        np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled)),
-    )
+    waits = slower * _norm(chain * wide, _read_s(p, fleet, v, kind))
+    arithmetic = np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+    product = together * _norm(waits, arithmetic) + _streamed(p) * _norm(waits / STREAMED_STEPS, arithmetic)
     gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
-    step_s = wait_us * 1e-6 * chains + together * np.asarray(
-        product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
-    )
+    step_s = wait_us * 1e-6 * chains + together * gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
+    step_s = step_s + product
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     layer_us = np.where(is_backward, v["gradient_layer_us"], v["layer_us"])
@@ -168,7 +167,7 @@ def _peak(p: RecurrentProblems, fleet: Fleet) -> Floats:
 def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
     """Return the time of the products of all steps at once."""
     dram, together = dram_bytes_per_s(fleet, v), p.layers * p.directions
-    flops = product_flops(p)[0]
+    flops = product_flops(p)[0] - 2.0 * p.steps * p.batch * p.walks * _streamed(p) * state_weights(p)
     # A weight gradient is as small as the weights: few blocks, each of which sums over all steps and sequences.
     columns = np.where(kind.is_matrix, LARGE_TILE, TILE)
     blocks = np.ceil(p.gates * p.hidden_size / LARGE_TILE) * np.ceil(p.hidden_size / columns)
@@ -183,6 +182,12 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     weights = together * state_weights(p) * p.element_bytes + inputs
     passes = p.weight_gradients * v["weight_passes"] + np.where(_is_copied(p), COPY_PASSES, 0.0)
     return np.asarray(product + passes * weights / dram)
+
+
+def _streamed(p: RecurrentProblems) -> Floats:
+    """Return the layers that run beside the one below, as recorded grids show; two directions wait for all steps."""
+    is_stack = (p.directions == 1) & (p.batch > VECTOR_ROWS) & (p.is_host_timed == 0)
+    return np.where(is_stack, p.layers - 1.0, 0.0)
 
 
 def _wideness(p: RecurrentProblems, v: Values, kind: _Kind) -> Floats:

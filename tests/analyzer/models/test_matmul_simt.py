@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import prior_values, resolve, theta_size
 from wavecast.analyzer.models.frame.problems import RATES
-from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, simulate
+from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, group, simulate
 from wavecast.analyzer.models.matmul_simt.pairs import pairs_of
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
 from wavecast.analyzer.models.matmul_simt.tiles import MENUS, TILE_NAMES, launch_of
@@ -202,6 +202,18 @@ def test_128_lanes_wait_for_instructions_that_64_hide() -> None:
     hopper, ampere = fleet_of("H100 SXM5 80GB"), fleet_of("A100 SXM4 80GB")
     over_peak = [run(problems, fleet).time_ns[0] / bound_ns(problems, fleet)[0] for fleet in (hopper, ampere)]
     assert over_peak[0] > over_peak[1]
+
+
+def test_results_are_stored_one_by_one_on_hopper_whatever_its_memory() -> None:
+    """Its kernels take as long on H200, whose memory writes the results in 0.7 of H100's time."""
+    hopper = fleet_of("H100 SXM5 80GB", "H200 SXM 141GB")
+    first, second = run(column(products((512, 1024, 1024, 64), contiguous=0)), hopper).time_ns[0]
+    assert second > 0.9 * first
+
+
+def test_kernels_own_times_have_widths_of_their_own() -> None:
+    timed = [products((1, 64, 64, 64), contiguous=row, floor_ns=floor) for row, floor in ((0, 9e3), (1, 9e3), (1, 0.0))]
+    assert [int(group(item)[0]) for item in timed] == [0, 1, 2]
 
 
 def test_pieces_of_rows_cost_gddr_more() -> None:

@@ -75,6 +75,12 @@ def test_a_product_with_a_vector_shares_its_depth_among_threads() -> None:
     assert on(H100, lone, Rate.MATRIX_FP32) < 0.8 * on(H100, few, Rate.MATRIX_FP32)
 
 
+def test_upper_layers_of_a_stack_multiply_their_inputs_step_by_step() -> None:
+    """With those of all steps at once two layers would take twice as long as one."""
+    wide = replace(LSTM, layers=1, batch=256, hidden_size=1024, input_size=1024)
+    assert on(H100, replace(wide, layers=2), Rate.MATRIX_FP32) > 2.2 * on(H100, wide, Rate.MATRIX_FP32)
+
+
 def test_bf16_weights_are_copied_before_a_short_pass() -> None:
     short = replace(LSTM, steps=1, hidden_size=2048)
     assert on(H100, short, Rate.MATRIX_BF16) > on(H100, short) + 8e3
