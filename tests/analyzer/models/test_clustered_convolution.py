@@ -178,3 +178,14 @@ def test_volumes_in_tf32_have_a_rate_of_their_own() -> None:
 def test_one_pixel_of_ragged_channels_takes_blocks_of_64_pixels_in_fp32() -> None:
     single, tf32 = (time_us(one_pixel(batch=512), rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
     assert single == pytest.approx(2 * tf32, rel=0.1)
+
+
+def test_a_first_layers_filled_channels_cost_more_where_l2_does_not_keep_them() -> None:
+    first = replace(convolution(size=56, channels=64), c_in=3)
+    # fp16 runs another kernel as x lies: the difference is what fills up bf16's channels, 10 and 205 MB of them.
+    small, large = (
+        time_us(dims) - time_us(dims, Rate.MATRIX_FP16) for dims in (replace(first, batch=b) for b in (200, 4096))
+    )
+    launches = 4 * 1.6
+    assert small > launches + 8
+    assert large > 1.2 * 4096 / 200 * (small - launches)
