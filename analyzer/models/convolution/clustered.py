@@ -40,7 +40,7 @@ TILE_SIDE, FEW_TILES = 64.0, 0.5
 """Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
 WINOGRAD_POINTS: Final = 36.0
 """Products of a tile of 4 x 4 pixels."""
-WARP: Final = 32.0
+WARP, BLOCK_WARPS = 32.0, 8.0
 LOOP_CHANGES: Final = 4.0
 """Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
 MOST_REACH: Final = 16.0
@@ -257,15 +257,14 @@ def _layouts(setting: _Setting) -> Floats:
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)
-    channels_in, channels_out = problems.c_in * problems.groups, problems.c_out * problems.groups
     kept = problems.timing == ConvolutionTiming.TENSORRT
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
     is_changed = is_changed & ~(setting.is_single & setting.is_few)
     tensors = (
-        (x, problems.batch, problems.input_pixels, channels_in, is_changed),
-        (y, problems.batch, problems.output_pixels, channels_out, is_changed),
-        (weights, channels_out, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
+        (x, problems.batch, problems.input_pixels, problems.c_in * problems.groups, is_changed),
+        (y, problems.batch, problems.output_pixels, problems.c_out * problems.groups, is_changed),
+        (weights, problems.c_out * problems.groups, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
     )
     time_ns: Floats = np.zeros(())
     for elements, images, pixels, channels, is_needed in tensors:
@@ -381,11 +380,12 @@ def _depthwise(setting: _Setting) -> Floats:
         )
         return np.asarray(first + tap * problems.taps)
 
-    # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
-    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"]) * WARP / pixels
+    # A warp of PyTorch's weight gradients walks over images of one channel for one weight; a block of 8 then adds up.
+    added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
+    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
-    busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
-    busy = np.where(product.is_weights & ~is_library, busy, 1.0)
+    waves = problems.groups * problems.taps / fleet.sm_count
+    busy = np.where(product.is_weights & ~is_library, waves / np.maximum(np.ceil(waves), BUSY_BLOCKS), 1.0)
     wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
     wide = np.where(is_forward, values["async_wide_cost"], wide)
     wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)

@@ -189,3 +189,15 @@ def test_a_first_layers_filled_channels_cost_more_where_l2_does_not_keep_them() 
     launches = 4 * 1.6
     assert small > launches + 8
     assert large > 1.2 * 4096 / 200 * (small - launches)
+
+
+def test_depthwise_weight_gradients_add_up_each_block_and_wait_for_the_last_round() -> None:
+    def gradient(batch: int, groups: int) -> float:
+        return time_us(
+            planar(replace(convolution(size=7, channels=groups, groups=groups), batch=batch, direction=WEIGHTS))
+        )
+
+    # A warp of one image waits as long for its block's sum as for the image.
+    assert gradient(256, 1320) / gradient(8, 1320) < 0.8 * 256 / 8
+    # 9 blocks a channel: 264 are two rounds of 132 multiprocessors, 288 three.
+    assert gradient(2560, 32) > 1.3 * gradient(2560, 29)
