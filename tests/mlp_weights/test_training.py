@@ -128,6 +128,13 @@ def test_rows_of_an_excluded_chip_change_nothing() -> None:
     assert np.array_equal(first.theta, second.theta)
 
 
+def test_a_chip_may_have_a_number_of_rows_of_its_own() -> None:
+    pool, plain = join_samples([samples()]), dataclasses.replace(RECIPE, hidden=())
+    none = fit_variant(dataclasses.replace(plain, rows_of={"AD102": 0}), pool, frozenset(), seed=1).theta
+    assert np.array_equal(none, fit_variant(plain, pool, frozenset({"AD102"}), seed=1).theta)
+    assert not np.array_equal(none, fit_variant(plain, pool, frozenset(), seed=1).theta)
+
+
 def test_rows_of_a_class_with_parameters_of_its_own_move_no_other() -> None:
     def apart(problems: ToyProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
         efficiency = np.where(fleet.has_hbm, values["hbm"], values["gddr"])
