@@ -1,6 +1,6 @@
 """What each op model is trained on, and how: a table of `recipes.toml` a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic
@@ -12,7 +12,7 @@ from ...analyzer.models.frame.problems import P
 from ...analyzer.models.registry import OP_MODELS, load_model
 from ...errors import InputError
 from ...formats.measured.ops_file import read_ops
-from ...records import dataclass
+from ...records import dataclass, field
 from ...specs.documents import read_toml
 
 
@@ -29,6 +29,8 @@ class Recipe(Generic[P]):
     """Shapes with `Samples.share` below this train the simulator (and the network)."""
     rows_per_gpu: int = 2500
     """At most, for the simulator's fit; the first by `Samples.share`."""
+    rows_of: Mapping[str, int] = field(default_factory=dict)
+    """The same of each GPU of a chip that has many kernels, and parameters, of its own."""
     points: float = 3000.0
     """What all rows together weigh against the priors: the number of independent measurements they are worth."""
     noise: float = 0.08

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -83,7 +83,8 @@ def fit_variant(
     """
     part = 1.0 if start is None else ROWS_FROM_NEAR
     wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
-    rows = _first_per_gpu(pool, wanted, int(part * recipe.rows_per_gpu))
+    most = [recipe.rows_of.get(chip_of(gpu), recipe.rows_per_gpu) for gpu in pool.gpus]
+    rows = _first_per_gpu(pool, wanted, [int(part * item) for item in most])
     if not len(rows):
         return Variant(excluded=excluded, theta=_start(recipe.model, None, None)[0], network=None)
     problems, floor_us = fill_host_floor(pool, rows)
@@ -93,7 +94,7 @@ def fit_variant(
     variant = Variant(excluded=excluded, theta=theta, network=None)
     if not recipe.hidden or not recipe.model.size_names:
         return variant
-    rows = _first_per_gpu(pool, wanted, int(part * recipe.network_rows_per_gpu))
+    rows = _first_per_gpu(pool, wanted, [int(part * recipe.network_rows_per_gpu)] * len(most))
     problems, _ = fill_host_floor(pool, rows)
     time_ns, sizes = simulate_rows(recipe.model, theta, problems, pool, rows)
     network = train_network(
@@ -155,10 +156,10 @@ def _start(model: Model[Any], floor_us: float | None, near: Floats | None) -> tu
     return theta, replace(model, parameters=fixed)
 
 
-def _first_per_gpu(pool: Pool, wanted: Mask, limit: int) -> npt.NDArray[np.int64]:
-    """Return at most `limit` wanted rows of each GPU, those of least share: the same shapes on every GPU."""
+def _first_per_gpu(pool: Pool, wanted: Mask, limits: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return at most so many wanted rows of each GPU, those of least share: the same shapes on every GPU."""
     chosen = []
-    for gpu in range(len(pool.gpus)):
+    for gpu, limit in enumerate(limits):
         rows = np.flatnonzero(wanted & (pool.gpu == gpu))
         chosen.append(rows[np.argsort(pool.share[rows], kind="stable")[:limit]])
     return np.sort(np.concatenate(chosen))
@@ -229,7 +230,8 @@ def fit_parameters(
 ) -> Floats:
     """Return theta that minimises sum of weight * softL1((log t - log measured) / noise) plus the ridge to the priors.
 
-    Each round freezes the chosen candidates, which makes the problem smooth, and solves it; then chooses again.
+    Each round freezes the chosen candidates, which makes the problem smooth, and solves it; then chooses again. Classes
+    that share no parameter are solved apart: what one measures must not end another's fit elsewhere in a flat valley.
     Weights sum to about the number of independent measurements that the rows of the pool are worth.
     """
     from scipy.optimize import least_squares
@@ -241,7 +243,6 @@ def fit_parameters(
     theta = start.copy()
     root, target = np.sqrt(weight), np.log(pool.measured_ns[rows])
     parts = _parts_of(model, problems, pool, rows)
-    touched: list[list[_Together]] | None = None
 
     def log_time(vector: Floats, part: _Part, choice: Codes | None) -> tuple[Floats, Codes | None]:
         theta[free] = vector
@@ -249,30 +250,32 @@ def fit_parameters(
         estimate = model.simulate(part.problems, part.fleet, resolved, choice)
         return np.log(estimate.time_ns), estimate.choice
 
-    for _ in range(rounds):
-        start_vector = theta[free].copy()
-        choices = [log_time(start_vector, part, None)[1] for part in parts]
+    def misfit(choices: Mapping[int, Codes | None], vector: Floats, place: int) -> Floats:
+        part = parts[place]
+        ratio = (log_time(vector, part, choices[place])[0] - target[part.at]) / noise
+        # Their squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1).
+        softened = np.sign(ratio) * np.sqrt(2 * (np.sqrt(1 + ratio**2) - 1))
+        return np.asarray(softened * root[part.at])
 
-        def misfit(vector: Floats, place: int, choices: Sequence[Codes | None] = choices) -> Floats:
-            part = parts[place]
-            ratio = (log_time(vector, part, choices[place])[0] - target[part.at]) / noise
-            # Their squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1).
-            softened = np.sign(ratio) * np.sqrt(2 * (np.sqrt(1 + ratio**2) - 1))
-            return np.asarray(softened * root[part.at])
+    def choose(vector: Floats, places: Sequence[int]) -> _Misfit:
+        return partial(misfit, {place: log_time(vector, parts[place], None)[1] for place in places})
 
-        def residuals(vector: Floats, misfit: Callable[[Floats, int], Floats] = misfit) -> Floats:
-            found = np.empty(len(rows))
-            for place, part in enumerate(parts):
-                found[part.at] = misfit(vector, place)
-            return np.concatenate([found, vector / scale[free]])
+    def residuals(vector: Floats, chosen: _Misfit, places: Sequence[int]) -> Floats:
+        return np.concatenate([*(chosen(vector, place) for place in places), vector / scale[free]])
 
-        if touched is None:
-            touched = _touched(misfit, start_vector, len(parts))
-        jacobian = partial(_jacobian, misfit, parts, touched, 1.0 / scale[free])
-        solution = least_squares(residuals, start_vector, jac=jacobian, x_scale=scale[free], max_nfev=6)
-        theta[free] = solution.x
-        if np.abs(solution.x - start_vector).max() < CONVERGED:
-            break
+    first, solved = theta[free], np.zeros(len(free))
+    touched = _touched(choose(first, range(len(parts))), first, len(parts))
+    jacobian = partial(_jacobian, touched, 1.0 / scale[free])
+    for places, columns in _apart(touched):
+        own = np.where(np.isin(np.arange(len(free)), list(columns)), first, 0.0)
+        for _ in range(rounds):
+            given = (choose(own, places), places)
+            before = own
+            own = least_squares(residuals, own, jacobian, x_scale=scale[free], max_nfev=6, args=given).x
+            if np.abs(own - before).max() < CONVERGED:
+                break
+        solved += own
+    theta[free] = solved
     return theta
 
 
@@ -296,7 +299,7 @@ def _parts_of(model: Model[Any], problems: Problems, pool: Pool, rows: npt.NDArr
     ]
 
 
-def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int) -> list[list[_Together]]:
+def _touched(misfit: _Misfit, vector: Floats, parts: int) -> list[list[_Together]]:
     """Return, for each class, parameters that may be moved together: those that move different rows.
 
     A kernel has parameters of its own, so that a few differences tell of all of them.
@@ -317,30 +320,40 @@ def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int
     return found
 
 
+_Misfit = Callable[[Floats, int], Floats]
+"""Parameters and the place of a class -> what its rows are off by, weighed."""
 _Together = list[tuple[int, Mask]]
 """Parameters, each with the rows that it moves."""
 
 
+def _apart(touched: Sequence[Sequence[_Together]]) -> list[tuple[list[int], set[int]]]:
+    """Return sets of classes that share no parameter, and the parameters of each."""
+    found: list[tuple[list[int], set[int]]] = []
+    for place, groups in enumerate(touched):
+        places, columns = [place], {row for group in groups for row, _ in group}
+        for other in [item for item in found if item[1] & columns]:
+            found.remove(other)
+            places, columns = [*other[0], *places], other[1] | columns
+        found.append((places, columns))
+    return found
+
+
 def _jacobian(
-    misfit: Callable[[Floats, int], Floats],
-    parts: Sequence[_Part],
-    touched: Sequence[Sequence[_Together]],
-    ridge: Floats,
-    vector: Floats,
+    touched: Sequence[Sequence[_Together]], ridge: Floats, vector: Floats, misfit: _Misfit, places: Sequence[int]
 ) -> Floats:
     """Differentiate by finite differences of a fixed size, which parameters in log units allow."""
-    count = sum(len(part.at) for part in parts)
-    jacobian = np.zeros((count + len(vector), len(vector)))
-    for place, part in enumerate(parts):
+    blocks = []
+    for place in places:
         here = misfit(vector, place)
+        block = np.zeros((len(here), len(vector)))
         for group in touched[place]:
             moved = vector.copy()
             moved[[row for row, _ in group]] += STEP
             change = (misfit(moved, place) - here) / STEP
             for row, rows in group:
-                jacobian[part.at[rows], row] = change[rows]
-    jacobian[count + np.arange(len(vector)), np.arange(len(vector))] = ridge
-    return jacobian
+                block[rows, row] = change[rows]
+        blocks.append(block)
+    return np.concatenate([*blocks, np.diag(ridge)])
 
 
 def balanced_weight(groups: npt.NDArray[np.int64], total: float) -> Floats:

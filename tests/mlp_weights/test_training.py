@@ -18,9 +18,11 @@ from wavecast.analyzer.models.frame.intervals import (
     half_width,
     width_factors,
 )
-from wavecast.analyzer.models.frame.parameters import resolve
+from wavecast.analyzer.models.frame.model import Estimate
+from wavecast.analyzer.models.frame.parameters import Parameter, Values, resolve
 from wavecast.analyzer.models.frame.problems import problem_count, take_problems
 from wavecast.analyzer.models.registry import OP_MODELS
+from wavecast.arrays import Codes
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train import driver
 from wavecast.mlp_weights.train.__main__ import main
@@ -39,9 +41,9 @@ from wavecast.mlp_weights.train.half_widths import (
 from wavecast.mlp_weights.train.recipe import find_recipe
 from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 
-from .toy import MODEL, RECIPE, TRUE, samples
+from .toy import MODEL, RECIPE, TRUE, ToyProblems, samples, simulate
 
 pytest.importorskip("scipy")
 torch = pytest.importorskip("torch")
@@ -124,6 +126,27 @@ def test_rows_of_an_excluded_chip_change_nothing() -> None:
         fit_variant(RECIPE, join_samples([item]), frozenset({"AD102"}), seed=1) for item in (clean, spoiled)
     )
     assert np.array_equal(first.theta, second.theta)
+
+
+def test_a_chip_may_have_a_number_of_rows_of_its_own() -> None:
+    pool, plain = join_samples([samples()]), dataclasses.replace(RECIPE, hidden=())
+    none = fit_variant(dataclasses.replace(plain, rows_of={"AD102": 0}), pool, frozenset(), seed=1).theta
+    assert np.array_equal(none, fit_variant(plain, pool, frozenset({"AD102"}), seed=1).theta)
+    assert not np.array_equal(none, fit_variant(plain, pool, frozenset(), seed=1).theta)
+
+
+def test_rows_of_a_class_with_parameters_of_its_own_move_no_other() -> None:
+    def apart(problems: ToyProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+        efficiency = np.where(fleet.has_hbm, values["hbm"], values["gddr"])
+        return simulate(problems, fleet, {"efficiency": efficiency, "floor_us": np.full(len(efficiency), 3.0)}, choice)
+
+    parameters = tuple(Parameter(name=name, prior=0.5) for name in MODEL.class_names)
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(MODEL, parameters=parameters, simulate=apart))
+    clean = samples()
+    odd = dataclasses.replace(clean, measured_ns=np.where(clean.gpu == 2, clean.measured_ns * 9.0, clean.measured_ns))
+    first, second = (fit_variant(recipe, join_samples([item]), frozenset(), seed=1).theta for item in (clean, odd))
+    assert first[0] == second[0]
+    assert first[1] - second[1] > 1.0
 
 
 def test_network_is_shrunk_to_nothing_where_it_learned_noise() -> None:

@@ -40,7 +40,7 @@ TILE_SIDE, FEW_TILES = 64.0, 0.5
 """Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
 WINOGRAD_POINTS: Final = 36.0
 """Products of a tile of 4 x 4 pixels."""
-WARP: Final = 32.0
+WARP, BLOCK_WARPS = 32.0, 8.0
 LOOP_CHANGES: Final = 4.0
 """Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
 MOST_REACH: Final = 16.0
@@ -132,30 +132,25 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
     product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
     is_far = problems.dilated_reach > MOST_REACH
-    is_scalar = is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
-    is_single = is_single | is_scalar
+    is_single = is_single | is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
     vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
     peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
-    tf32 = product.by_direction(values, "async_tf32")
-    tf32 = tf32 * np.where(product.is_weights, 1.0, values["async_tf32_ratio"])
-    matrix = product.by_direction(values, "async")
-    matrix = values["async_efficiency"] * np.where(is_tf32, tf32, matrix)
+    tf32 = product.by_direction(values, "async_tf32") * np.where(product.is_weights, 1.0, values["async_tf32_ratio"])
+    matrix = values["async_efficiency"] * np.where(is_tf32, tf32, product.by_direction(values, "async"))
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
     volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
     matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
     matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
-    vector = product.by_direction(values, "async_vector")
-    vector = vector * values["async_vector_efficiency"]
+    vector = product.by_direction(values, "async_vector") * values["async_vector_efficiency"]
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
     results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
     is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
     vector = vector * np.where(is_few, values["async_few_results_ratio"], 1.0)
     efficiency = np.where(is_single, vector, matrix)
-    full = (product.moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
-    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, full / (1.0 + full))
+    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
     rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
     return _Setting(
         problems=problems,
@@ -168,6 +163,12 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
     )
+
+
+def _missed(moved_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return the part of so many bytes that L2 does not hold."""
+    full = (moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
+    return np.asarray(full / (1.0 + full))
 
 
 def _packed(problems: ConvolutionProblems, is_single: Mask, is_first: Mask) -> ConvolutionProblems:
@@ -256,15 +257,14 @@ def _layouts(setting: _Setting) -> Floats:
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)
-    channels_in, channels_out = problems.c_in * problems.groups, problems.c_out * problems.groups
     kept = problems.timing == ConvolutionTiming.TENSORRT
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
     is_changed = is_changed & ~(setting.is_single & setting.is_few)
     tensors = (
-        (x, problems.batch, problems.input_pixels, channels_in, is_changed),
-        (y, problems.batch, problems.output_pixels, channels_out, is_changed),
-        (weights, channels_out, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
+        (x, problems.batch, problems.input_pixels, problems.c_in * problems.groups, is_changed),
+        (y, problems.batch, problems.output_pixels, problems.c_out * problems.groups, is_changed),
+        (weights, problems.c_out * problems.groups, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
     )
     time_ns: Floats = np.zeros(())
     for elements, images, pixels, channels, is_needed in tensors:
@@ -279,21 +279,27 @@ def _layouts(setting: _Setting) -> Floats:
 
 def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Floats:
     """Return what readies operands that lie in NHWC for Ampere's kernels: bf16's few channels, and fp16's but in the
-    forward pass, are filled up to `PADDED_CHANNELS`; TF32 is rounded, and both operands written anew."""
+    forward pass, are filled up to `PADDED_CHANNELS`; TF32 is rounded, and both operands written anew.
+
+    Two launches clear and fill each of x and the weights. Filling reads and writes again what of x L2 did not keep.
+    """
     problems, fleet, values, product = setting.problems, setting.fleet, setting.values, setting.product
     x, y, weights = tensors
     is_half, is_fp16 = problems.element_bytes == HALF_BYTES, problems.rate == RATES.index(Rate.MATRIX_FP16)
     is_filled = setting.is_first & is_half & ~product.is_data & ~(is_fp16 & ~product.is_weights)
+    rate = values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s
     made = problems.batch * problems.input_pixels * PADDED_CHANNELS
-    filled_ns = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz) * 1e9
+    clear_s = made * problems.element_bytes / rate
+    again_s = 2.0 * clear_s * _missed(made * problems.element_bytes, fleet, values)
+    fill_s = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz)
+    filled_ns = 1e9 * (clear_s + np.hypot(fill_s, again_s)) + 4e3 * values["async_layout_us"]
     is_grouped = (problems.groups > 1) & (problems.c_in > 1) & product.is_weights
     is_rounded = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & (
         is_grouped | setting.is_first & ~product.is_data | (problems.dilated_reach > MOST_REACH)
     )
     read = x + y + weights - np.where(product.is_weights, weights, np.where(product.is_data, x, y))
-    rounded_ns = 2.0 * problems.element_bytes * read
-    rounded_ns = rounded_ns / (values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
-    ready_ns = np.where(is_filled, filled_ns, 0.0) + np.where(is_rounded, rounded_ns, 0.0)
+    rounded_ns = np.where(is_rounded, 2.0 * problems.element_bytes * read / rate * 1e9, 0.0)
+    ready_ns = np.where(is_filled, filled_ns, 0.0) + rounded_ns
     return np.where(problems.is_channels_last > 0, ready_ns, 0.0)
 
 
@@ -304,8 +310,8 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
     is_turned = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & product.is_data
     plain_ns = plain_ns * np.where(is_turned, values["async_tf32_single_cost"], 1.0)
-    row_bytes = problems.output_pixels * problems.element_bytes
-    is_whole, is_odd = row_bytes % LOAD_BYTES == 0, problems.output_pixels % 2 > 0
+    is_odd = problems.output_pixels % 2 > 0
+    is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
     summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
     loaded_ns = plain_ns * np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
     return np.where(
@@ -365,7 +371,6 @@ def _depthwise(setting: _Setting) -> Floats:
     is_library = runs_library_depthwise(problems)
     pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
     made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
-
     is_forward = ~product.is_data & ~product.is_weights
 
     def cycles(kind: str) -> Floats:
@@ -375,11 +380,12 @@ def _depthwise(setting: _Setting) -> Floats:
         )
         return np.asarray(first + tap * problems.taps)
 
-    # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
-    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"]) * WARP / pixels
+    # A warp of PyTorch's weight gradients walks over images of one channel for one weight; a block of 8 then adds up.
+    added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
+    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
-    busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
-    busy = np.where(product.is_weights & ~is_library, busy, 1.0)
+    waves = problems.groups * problems.taps / fleet.sm_count
+    busy = np.where(product.is_weights & ~is_library, waves / np.maximum(np.ceil(waves), BUSY_BLOCKS), 1.0)
     wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
     wide = np.where(is_forward, values["async_wide_cost"], wide)
     wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)

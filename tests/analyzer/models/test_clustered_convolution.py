@@ -178,3 +178,26 @@ def test_volumes_in_tf32_have_a_rate_of_their_own() -> None:
 def test_one_pixel_of_ragged_channels_takes_blocks_of_64_pixels_in_fp32() -> None:
     single, tf32 = (time_us(one_pixel(batch=512), rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
     assert single == pytest.approx(2 * tf32, rel=0.1)
+
+
+def test_a_first_layers_filled_channels_cost_more_where_l2_does_not_keep_them() -> None:
+    first = replace(convolution(size=56, channels=64), c_in=3)
+    # fp16 runs another kernel as x lies: the difference is what fills up bf16's channels, 10 and 205 MB of them.
+    small, large = (
+        time_us(dims) - time_us(dims, Rate.MATRIX_FP16) for dims in (replace(first, batch=b) for b in (200, 4096))
+    )
+    launches = 4 * 1.6
+    assert small > launches + 8
+    assert large > 1.2 * 4096 / 200 * (small - launches)
+
+
+def test_depthwise_weight_gradients_add_up_each_block_and_wait_for_the_last_round() -> None:
+    def gradient(batch: int, groups: int) -> float:
+        return time_us(
+            planar(replace(convolution(size=7, channels=groups, groups=groups), batch=batch, direction=WEIGHTS))
+        )
+
+    # A warp of one image waits as long for its block's sum as for the image.
+    assert gradient(256, 1320) / gradient(8, 1320) < 0.8 * 256 / 8
+    # 9 blocks a channel: 264 are two rounds of 132 multiprocessors, 288 three.
+    assert gradient(2560, 32) > 1.3 * gradient(2560, 29)
