@@ -175,7 +175,8 @@ def _waves(kernel: Codes, fleet: Fleet, walk: launch.RowWalk, rounding: float) -
     waves = single(walk.blocks) / (resident * single(np.asarray(fleet.sm_count)))
     # Blocks that share a result are alike, and their last one waits for the last round.
     part = np.where(_IS_SHARED[kernel], np.float32(1.0), np.float32(min(rounding, 1.0)))
-    return np.maximum(waves + part * (np.ceil(waves) - waves), 1.0)
+    rounded: Singles = np.maximum(waves + part * (np.ceil(waves) - waves), 1.0)
+    return rounded
 
 
 def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Mapping[str, float]) -> Floats:

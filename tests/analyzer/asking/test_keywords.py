@@ -62,8 +62,8 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
 
 
 def test_a_keyword_that_nothing_takes_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"scale\(\): got an unexpected keyword argument 'fuse_elementwise'"):
-        wavecast.scale(SHAPES, fuse_elementwise=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"scale\(\): got an unexpected keyword argument 'largest_batch'"):
+        wavecast.scale(SHAPES, largest_batch=True)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
