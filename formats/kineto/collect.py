@@ -225,6 +225,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
             start_ns=start,
             duration_ns=duration,
             correlation=read_integers([item.correlation for item in arguments], "correlation"),
+            external_id=np.array([_plain_integer(item.external_id) for item in arguments], dtype=np.int64),
             device=check_range(device, "device", 0, _MAX_INT16),
             stream=read_integers([_stream(item) for item in arguments], "stream"),
             grid=read_triples([item.grid for item in arguments]),

@@ -47,7 +47,10 @@ def build_calls(recording: Recording, ops: Ops) -> CallTable:
 
 
 def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
-    """Build the table of GPU activities, linked by correlation; ROCm keeps launch configurations on the calls."""
+    """Build the table of GPU activities, linked by correlation; ROCm keeps launch configurations on the calls.
+
+    Where no call is recorded, the profiler's own number leads to the op.
+    """
     rows = recording.kernels
     call = _find_calls(recording.calls, rows.correlation, tuple(recording.names.texts))
     grid, block = (
@@ -66,7 +69,7 @@ def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
         start_ns=rows.start_ns,
         duration_ns=rows.duration_ns,
         call=call,
-        op=_at(calls.op, call),
+        op=np.where(is_found, _at(calls.op, call), _find_ops(recording.ops.external_id, rows.external_id)),
         grid=_in_blocks(grid, block, counts_threads),
         block=block,
         registers=rows.registers,
@@ -179,6 +182,13 @@ def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) ->
     hit = at_rows(known, at) == correlation
     found = at_rows(order[first], at)
     return np.where(hit & (correlation > 0), found, MISSING)
+
+
+def _find_ops(known: Column, wanted: Column) -> Rows:
+    """Return the op of each number, -1 where none has it; 0 numbers none."""
+    numbers, first = np.unique(known, return_index=True)
+    at = np.searchsorted(numbers, wanted)
+    return np.where((at_rows(numbers, at) == wanted) & (wanted > 0), at_rows(first, at), MISSING)
 
 
 def _at(values: Column, index: Column) -> Column:

@@ -92,11 +92,12 @@ class ModuleRows(SpanRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRows(TimedRows):
-    """Hold GPU activities."""
+    """Hold GPU activities; `external_id` is the profiler's number of the op that launched each."""
 
     name: Column
     kind: Column
     correlation: Column
+    external_id: Column
     device: Column
     stream: Column
     grid: Column

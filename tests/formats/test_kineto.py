@@ -146,6 +146,13 @@ def test_kernels_belong_to_the_innermost_op_around_their_launch() -> None:
     assert (trace.quality.kernels_without_call, trace.quality.kernels_without_op) == (1, 1)
 
 
+def test_without_calls_the_profilers_number_leads_to_the_op() -> None:
+    mm = {**op("aten::mm", 1, 9), "args": {"External id": 4}}
+    numbers = (4, 9, 0)
+    trace = load(mm, *(kernel(20 + 9 * at, 5, at + 1, **{"External id": to}) for at, to in enumerate(numbers)))
+    assert [op_name(trace, row) for row in trace.kernels.op] == ["aten::mm", None, None]
+
+
 def test_one_graph_launch_has_many_kernels() -> None:
     trace = load(
         op("graph", 0, 9),
