@@ -1,7 +1,7 @@
 """Imports a Chakra execution trace: the host's nodes as ops, the GPU's as kernels. See docs/reference/files.md."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ COLLECTIVE_NAMES: Final = (
     "reduce_scatter", "barrier",
 )  # fmt: skip
 """By Chakra's number of the collective."""
+_MOST_REPEATED: Final = 0.1
+"""Of the calls that torch numbered: in a public file none has the number and the name of another."""
 _PART: Final = re.compile(r"\(\d+\)\Z")
 """Ends the names of the parts into which Chakra's converter cut an op where it launches."""
 _LAUNCH_NAME: Final = "cudaLaunchKernel"
@@ -71,6 +73,7 @@ def _build(document: ChakraDocument) -> Trace:
     if not nodes:
         raise TraceError("found no nodes of work or communication, expected those of a Chakra trace")
     _check_ids(nodes)
+    _check_one_run(nodes)
     if not any(node.duration_us or node.integer("duration_ns", 0) for node in nodes):
         raise TraceError(
             "no node has a runtime: a Chakra trace without times cannot be predicted; keep those of the run it is of, "
@@ -117,6 +120,20 @@ def _check_ids(nodes: Sequence[ChakraNode]) -> None:
         if node.number in seen:
             raise TraceError(f"two nodes have the id {node.number}; expected each its own")
         seen.add(node.number)
+
+
+def _check_one_run(nodes: Sequence[ChakraNode]) -> None:
+    """Raise TraceError where two ranks or runs are joined: numbers of calls repeat, or halves are alike and apart."""
+    calls = Counter((node.integer("rf_id"), node.name) for node in nodes if node.is_host and node.integer("rf_id") > 0)
+    ordered = sorted(nodes, key=lambda node: node.number)
+    first, later = ordered[: len(nodes) // 2], ordered[len(nodes) // 2 :]
+    own = {node.number for node in first}
+    depends = [{*node.ctrl_deps, *node.data_deps} for node in later]
+    is_apart = any(depends) and all(own.isdisjoint(numbers) for numbers in depends)
+    if (is_apart and [node.name for node in first] == [node.name for node in later]) or (
+        sum(count > 1 for count in calls.values()) > _MOST_REPEATED * len(calls)
+    ):
+        raise TraceError("this looks like several ranks or runs in one file; give one of them")
 
 
 def _stream(node: ChakraNode) -> int:

@@ -22,6 +22,7 @@ _REPORT_EVERY: Final = 1 << 14
 _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 USER_SCOPE: Final = 7
 """torch's RecordScope of what scripts and libraries annotate themselves; all others are ops."""
+_ROOT = "[pytorch|profiler|execution_trace|process]"
 _STEP = "ProfilerStep#"
 _IDLE_RATIO = 0.05
 """Of the ops of the step that has most: what has fewer is no iteration."""
@@ -113,13 +114,16 @@ class EtDocument:
 def read_nodes(data: bytes, *, recover: bool = False) -> EtDocument:
     """Return the nodes of an execution trace; with `recover` those before the place where the file ends early.
 
-    Raises TraceError where the file is none, names two nodes alike, or ends early.
+    Raises TraceError where the file is none, holds several, names two nodes alike, or ends early.
     """
     document, lost = _decode(data, recover)
     nodes = sorted(_read_all(document.nodes, len(data)), key=lambda node: node.number)
     for before, after in pairwise(nodes):
         if before.number == after.number:
             raise TraceError(f"$.nodes: two nodes have the id {after.number}; expected each its own")
+    roots = sum(node.name == _ROOT for node in nodes)
+    if roots > 1:
+        raise TraceError(f"$.nodes: this looks like {roots} ranks or runs in one file; give one of them")
     if not nodes:
         raise TraceError("$.nodes: found none, expected the ops of an execution trace")
     return EtDocument(schema=document.schema, nodes=nodes, bytes_lost=lost, bytes_read=len(data) - lost if lost else 0)

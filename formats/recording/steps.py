@@ -160,7 +160,7 @@ class Steps:
 def marked_steps(marks: MarkRows, launch_ns: Column, first_ns: int) -> Steps | None:
     """Return the iterations that annotations mark, by the first row of `_MARKS` that finds any.
 
-    `launch_ns`: when the host launched each kernel, or began each op where there are no kernels. `first_ns`: when the
+    `launch_ns`: when the host launched each kernel, or began each op where no launch is known. `first_ns`: when the
     first op, call or kernel began.
     """
     launch = np.sort(launch_ns[launch_ns != NEVER_NS])
@@ -256,7 +256,8 @@ def find_iterations(
     marks: MarkRows, ops: OpTable, nesting: Nesting, calls: CallTable, kernels: KernelTable
 ) -> FoundIterations:
     """Return the iterations of a recording by what marks them, else all of it as one."""
-    launch = at_rows(calls.start_ns, kernels.call, NEVER_NS)
+    has_call = kernels.call != MISSING  # without it, what is known is the op that launched
+    launch = np.where(has_call, at_rows(calls.start_ns, kernels.call), at_rows(ops.start_ns, kernels.op, NEVER_NS))
     begins = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
     if not len(begins):
         return FoundIterations(table=whole_iteration([], []))
@@ -265,7 +266,8 @@ def find_iterations(
     gpu = {"launch_ns": launch, "kernel_end_ns": kernels.start_ns + kernels.duration_ns}
     within = enclosing_rows(nesting, marks.thread, marks.start_ns, marks.end_ns) != MISSING
     own = take_rows(marks, np.flatnonzero(~(within & (marks.name == MARK_OPTIMIZER))))  # not those of a backward pass
-    steps = marked_steps(own, launch if is_gpu else ops.start_ns, int(begins.min()))
+    is_told = bool((launch != NEVER_NS).any())
+    steps = marked_steps(own, launch if is_told else ops.start_ns, int(begins.min()))
     if steps is not None:
         begin = behind_host_ns(steps.start_ns, steps.end_ns, launch, launched, kernels.start_ns)
         table = iteration_table(steps.start_ns, steps.end_ns, **gpu, begin_ns=begin, follows=steps.follows)

@@ -1,7 +1,8 @@
 """Which ops autocast runs in the lower precision, which in float32: torch's lists for CUDA.
 
 https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior and torch 2.13's ATen/autocast_mode.h, with the
-names under which the profiler and the dispatcher record the same ops once they are decomposed.
+names under which the profiler and the dispatcher record the same ops once they are decomposed; `linalg_matrix_sqrth`
+as torch 2.14 runs it, which refuses lower precisions.
 """
 
 import csv

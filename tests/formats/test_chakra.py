@@ -14,6 +14,7 @@ from wavecast.formats.chakra.nodes import ChakraType, WrittenNode, encode_chakra
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.tables import KernelKind, Trace
+from wavecast.records import replace
 
 
 def node(number: int, us: int = 10, *deps: int, host: bool = False, **more: Any) -> WrittenNode:
@@ -70,6 +71,27 @@ def test_circles_and_unknown_ids_are_counted(tmp_path: Path) -> None:
     trace = load(tmp_path, node(1, 10, 2), node(2, 10, 1), node(3, 10, 99), node(4, 10, 4))
     assert len(trace.kernels.name) == 4
     assert trace.quality.dependencies_lost == 3
+
+
+def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
+    run = [node(1, host=True), node(2, 10, 1), node(3, 10, 2)]
+    again = [replace(each, number=each.number + 9, data_deps=tuple(at + 9 for at in each.data_deps)) for each in run]
+    load(tmp_path, *run)
+    with pytest.raises(TraceError, match="several ranks or runs in one file"):
+        load(tmp_path, *run, *again)
+
+
+def test_two_ranks_whose_calls_have_the_same_numbers_are_refused(tmp_path: Path) -> None:
+    ops = [
+        {"Id": at, "Name": f"op{at % 3}", "NodeType": 4, "runtime": 5, "is_cpu_op": True, "rf_id": at % 3 + 1}
+        for at in range(1, 7)
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"workload_graph": ops[:3]}))
+    assert len(load_trace(path).ops.name) == 3
+    path.write_text(json.dumps({"workload_graph": ops}))
+    with pytest.raises(TraceError, match="several ranks or runs in one file"):
+        load_trace(path)
 
 
 def test_the_json_form_gives_the_same_times(tmp_path: Path) -> None:

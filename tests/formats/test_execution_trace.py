@@ -179,6 +179,7 @@ def test_files_of_two_runs_are_not_joined(tmp_path: Path) -> None:
         (text({**add(5), "id": -1}), r"nodes\[0\].*>= 0"),
         (text(add(5))[:-30], "ends early"),
         (text(node(5, "mark", scope=7)), "found no ops"),
+        (text(*(node(at, "[pytorch|profiler|execution_trace|process]") for at in (1, 9))), "looks like 2 ranks"),
         (text({**add(5), "inputs": {"values": 3, "shapes": [], "types": []}}), r"nodes\[0\].*Expected `array`"),
     ],
 )
