@@ -36,11 +36,15 @@ def describe_types(trace: Trace, window: Window) -> Iterator[str]:
 
 
 def describe_unlaunched(trace: Trace, window: Window) -> Iterator[str]:
-    """Yield a sentence where the GPU waits for kernels whose launches were not recorded: nothing tells what for.
+    """Yield a sentence where launches were not recorded, and one where the GPU waits for their kernels: what for?
 
     >>> list(describe_unlaunched(trace, window))
     []
     """
+    launches = trace.kernels.call[window.kernel_rows]
+    launches = launches[launches != MISSING]
+    if len(launches) and not np.any(trace.calls.duration_ns[launches]):
+        yield "launches were not recorded, only which op each kernel is of: each counts as made while its op ran"
     rows = window.kernel_rows[np.argsort(trace.kernels.start_ns[window.kernel_rows], kind="stable")]
     start = trace.kernels.start_ns[rows]
     done = np.maximum.accumulate(start + trace.kernels.duration_ns[rows])

@@ -72,6 +72,8 @@ class Collector(RecordingBuilder):
         self.graph_notes = GraphNotes()
         self.record_functions: list[Column] = []
         """Of ops in file order, for execution traces; part after part."""
+        self.kernel_ops: list[Column] = []
+        """Of kernels in file order, the number of the op that launched each; part after part."""
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
@@ -218,6 +220,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
         for event, spent in zip(events, duration.tolist(), strict=True):
             collector.spent_us[owner_of(event.pid)] += spent / 1e3
     collector.graph_notes.add(arguments, collector.length(KernelRows))
+    collector.kernel_ops.append(np.array([_plain_integer(item.external_id) for item in arguments], dtype=np.int64))
     collector.add(
         KernelRows(
             name=collector.names.number([event.name or "" for event in events]),

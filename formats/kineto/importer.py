@@ -13,7 +13,7 @@ from ...errors import TraceError
 from ..files.importers import collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
-from ..recording.settle import Recording, finish
+from ..recording.settle import Recording
 from ..trace.column import MISSING, Column, row_count
 from ..trace.cut import find_window, nothing_in_window
 from ..trace.privacy import hide_private
@@ -23,6 +23,7 @@ from .accelerator import count_unread, find_platform
 from .collect import Collector
 from .communication import build_group_collectives, listed_groups, time_host_collectives
 from .events import DeviceProperties, Header, drop_impossible
+from .launches import settle
 from .part import PartRead, read_part
 from .read import Document, read_document
 from .signatures import read_signatures
@@ -58,7 +59,7 @@ def begin_import(data: bytes, *, recover: bool = False) -> Callable[[], Trace]:
 
     def build() -> Trace:
         with collection_paused():
-            return _assemble(collector, document, finish(collector))
+            return _assemble(collector, document, settle(collector))
 
     return build
 
@@ -89,7 +90,7 @@ def read_kineto(source: ImportSource, *, options: ReadOptions) -> Callable[[], T
 def _build_part(found: PartRead, source: ImportSource, options: ReadOptions) -> Trace:
     """Return the trace of what was read of a part, which still holds what lies around it."""
     with collection_paused():
-        recording = finish(found.collector)
+        recording = settle(found.collector)
         if options.window_ns is not None and not any(
             len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)
         ):
@@ -114,7 +115,7 @@ def import_joinable(data: bytes, *, recover: bool = False) -> tuple[Trace, Colum
     """Return what `import_numbered` does, and the number that an execution trace beside gives each op, [ops]."""
     with collection_paused():
         collector, document = _read(data, recover=recover)
-        recording = finish(collector)
+        recording = settle(collector)
         trace = _assemble(collector, document, recording)
         numbers = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
         kept = recording.op_row_of != MISSING

@@ -46,3 +46,28 @@ def test_the_names_of_kernels_that_ran_are_kept_once() -> None:
     trace = load(launch(1, kernel="other spelling"), kernel(1, "ran"))
     assert "other spelling" not in trace.strings
     assert b'"grid"' not in encode(trace)
+
+
+def numbered(name: str, number: int, start: int) -> dict[str, Any]:
+    event = {"ph": "X", "cat": "cpu_op", "name": name, "ts": start, "dur": 8, "pid": 1, "tid": 1}
+    return {**event, "args": {"External id": number}}
+
+
+def of_op(correlation: int, number: int) -> dict[str, Any]:
+    found = kernel(correlation, "gemm")
+    return {**found, "args": {**found["args"], "External id": number}}
+
+
+def test_kernels_are_joined_to_the_ops_that_they_name_where_no_call_was_recorded() -> None:
+    ops = (numbered("aten::mm", 7, 10), numbered("aten::add", 9, 20))
+    trace = load(*ops, of_op(3, 9), of_op(4, 7), of_op(5, 9), of_op(6, 8))
+    launched = [trace.calls.op[call] if call >= 0 else -1 for call in trace.kernels.call.tolist()]
+    assert [trace.strings[trace.ops.name[row]] if row >= 0 else None for row in launched] == [
+        "aten::add", "aten::mm", "aten::add", None,
+    ]  # fmt: skip
+    recorded = load(*ops, launch(1), of_op(3, 9))
+    assert len(recorded.calls.name) == 1, "what was recorded counts alone"
+
+
+def test_an_older_profilers_number_of_a_kernel_is_no_op() -> None:
+    assert not len(load(numbered("aten::mm", 3, 10), of_op(3, 3)).calls.name)
