@@ -86,6 +86,17 @@ def test_what_is_not_modelled_is_refused(tmp_path: Path, changed: dict[str, obje
         read_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("to", "tp", "said"),
+    [("2x7900xtx", 2, "It fits"), ("7900xtx", 1, "It may not fit")],
+)
+def test_a_cache_that_may_hold_no_sequence_is_said(to: str, tp: int, said: str) -> None:
+    report = wavecast.serve("llama-3-8b", to=to, tp=tp, prompt_tokens=36_000).report
+    lines = list(serve_page._headline(report))
+    assert f"{tp} × Radeon RX 7900 XTX" in lines[1]
+    assert lines[-1].startswith(f"{said}: weights")
+
+
 def test_what_gemma_3_leaves_unsaid_is_transformers_default(tmp_path: Path) -> None:
     said = {"hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34, "sliding_window": 1024}
     path = tmp_path / "gemma-3-4b.json"
