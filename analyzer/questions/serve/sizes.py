@@ -39,7 +39,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "index_topk": "sparse attention",
     "mamba_d_state": "state-space layers",
     "ssm_cfg": "state-space layers",
-    "hybrid_override_pattern": "state-space layers",
+    "ssm_state_size": "state-space layers",
     "lru_width": "recurrent layers",
     "altup_num_inputs": "layers that differ as Gemma 3n's do",
     "cross_attention_layers": "cross attention",

@@ -74,7 +74,7 @@ def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
         ({"mamba_d_state": 128}, "state-space"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"attn_type_list": [0, 1]}, "linear attention"),
-        ({"hybrid_override_pattern": "M-M*"}, "state-space"),
+        ({"ssm_state_size": 128}, "state-space"),
         ({"cross_attention_layers": [3]}, "cross attention"),
         ({"num_hidden_layers": "many"}, "whole number"),
         ({"hidden_size": None}, "hidden_size is missing"),
