@@ -95,6 +95,8 @@ Of transformers `cache` since 5.24, one of the others before."""
 def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     """Return the step that reads one token per sample after the cached ones, in the library's default cache.
 
+    Keys and values are written into room that is there, as serving engines do, where every earlier token is kept.
+
     Raises InputError for models that generate no text, or have fewer positions than the step needs.
     """
     model, name, count = reading.model, reading.name, reading.settings.cached_tokens or 0
@@ -117,9 +119,14 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     )
     if state is None or tokens not in reading.accepted:
         raise InputError(f"{parameter('cached_tokens')}: {name} keeps no state from one token to the next")
+    with torch.inference_mode():
+        held = getattr(outputs, state)
+        for layer in getattr(getattr(held, "self_attention_cache", held), "layers", ()):
+            if type(layer).__name__ == "DynamicLayer":
+                layer.update = _writer(layer.keys, layer.values)
     given: dict[str, Any] = {
         tokens: reading.fill(reading.plain_id, reading.batch_size, 1),
-        state: getattr(outputs, state),
+        state: held,
     }
     if is_sequence_model:
         given["encoder_outputs"] = (outputs.encoder_last_hidden_state,)
@@ -131,6 +138,20 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
         raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
 
     return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)
+
+
+def _writer(*cached: torch.Tensor) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Return what writes the new token behind the cached ones, [batch, heads, tokens, size], and copies none of these.
+
+    The library's own layer concatenates both, a copy of the whole cache in each step.
+    """
+    rooms = [item.new_empty((*item.shape[:2], item.shape[2] + 1, *item.shape[3:])) for item in cached]
+    place = torch.empty(1, dtype=torch.long, device="meta")
+
+    def write(*new: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(room.index_copy_(2, place, item) for room, item in zip(rooms, new, strict=False))
+
+    return write
 
 
 _PER_SAMPLE: Final = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4")
 MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
-_COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)")
+_COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*](?!tx?\b)\s*(\S.*)")
 """`2xH200`: so many of a GPU."""
 _DRAFTS: Final = re.compile(r"(\d{1,2}):(\d(?:\.\d*)?|\.\d+)")
 """`3:0.7`: so many tokens, each right with this chance."""

@@ -96,10 +96,11 @@ def _headline(report: ServeReport) -> Iterator[str]:
         f"{format_time_within(*first)}, TPOT {format_time_within(*token)}."
     )
     room = (best.capacity.tokens, best.capacity.low_tokens, best.capacity.high_tokens)
-    held, low, high = (f"{best.plan.batches * count:,}" for count in room)
+    held, low, high = (f"{best.plan.batches * max(count, 0):,}" for count in room)
     tokens = f"{held} ({low}–{high})"
+    verb = "It fits" if best.capacity.low_tokens > report.question.context else "It may not fit"
     yield (
-        f"It fits: weights {format_bytes(best.capacity.weight_bytes)} per GPU, room for {tokens} cached tokens "
+        f"{verb}: weights {format_bytes(best.capacity.weight_bytes)} per GPU, room for {tokens} cached tokens "
         f"per instance; limited by {figures.limit}."
     )
 

@@ -39,6 +39,10 @@ REFUSED: Final[Mapping[str, str]] = {
     "index_topk": "sparse attention",
     "mamba_d_state": "state-space layers",
     "ssm_cfg": "state-space layers",
+    "ssm_state_size": "state-space layers",
+    "lru_width": "recurrent layers",
+    "altup_num_inputs": "layers that differ as Gemma 3n's do",
+    "cross_attention_layers": "cross attention",
     "linear_num_value_heads": "linear attention",
     "linear_attn_config": "linear attention",
     "interleave_moe_layer_step": "layers that differ as Llama 4's do",
@@ -46,6 +50,10 @@ REFUSED: Final[Mapping[str, str]] = {
     "alibi": "ALiBi",
 }
 """Key that tells of what no op model here covers → what that is."""
+UNSAID: Final[Mapping[str, Mapping[str, int]]] = {
+    "gemma3_text": {"vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}
+}
+"""Type → sizes that published configs leave out: transformers' Gemma3TextConfig, 5.24."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +163,10 @@ def read_model(model: str | Path) -> ModelSizes:
 
 
 def _name_of(path: Path) -> str:
-    """Return what a model's file is called after: its folder, unless that is somebody's home."""
+    """Return what a model's file is called after: its folder, unless it has a name or that is somebody's home."""
     folder = path.resolve().parent
-    return path.stem if folder == Path.home() or folder.parent == Path.home().parent else folder.name
+    is_home = folder == Path.home() or folder.parent == Path.home().parent
+    return path.stem if path.name != CONFIG or is_home else folder.name
 
 
 def plain_name(name: str) -> str:
@@ -201,7 +210,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
     outer, config = config, _decoder(config, name)
     kind = str(config.get("model_type") or outer.get("model_type") or "")
     kinds = [str(item) for item in config.get("layer_types") or ()]
-    read = _Reader(config, name)
+    read = _Reader({**UNSAID.get(kind, {}), **config}, name)
     heads, experts = (
         read.count("num_attention_heads"),
         read.first("num_experts", "n_routed_experts", "num_local_experts"),
@@ -272,6 +281,7 @@ def _decoder(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             raise InputError(f"{name}: {key}: {what} is not modelled")
     kinds = [str(item) for item in found.get("layer_types") or ()]
     other = next((item for item in kinds if item not in ("full_attention", "sliding_attention")), None)
+    other = other or ("linear attention (attn_type_list)" if 0 in (found.get("attn_type_list") or ()) else None)
     if other is not None:
         raise InputError(f"{name}: layer_types: {other} is not modelled; full and sliding attention are")
     return found

@@ -117,25 +117,28 @@ def find_tokens(trace: Trace) -> int | None:
 def infer_cached_tokens(trace: Trace) -> tuple[int, int]:
     """Return how many tokens are cached, and how many new ones each sample has beside them.
 
-    New keys are appended to cached ones, four-dimensional tensors that differ in one dimension; where the cache is as
-    long as it may become, attention tells: it sees more keys than it has queries.
+    New keys are appended to cached ones or written behind them, four-dimensional tensors that differ in one dimension;
+    where no op does either, attention tells: it sees more keys than it has queries.
     Raises InputError where neither is found.
     """
     appended, seen = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     for name, layout, count in _forward_calls(trace):
         if name == "cat" and len(layout.inputs) == 2:
             appended.update(dict.fromkeys(_appended(*layout.inputs), count))
+        if name.startswith("index_copy") and len(layout.inputs) > 2:
+            found = _appended(layout.inputs[0], layout.inputs[-1])
+            appended.update({(room - new, new): count for room, new in found if room > new})
         if "attention" in name and len(layout.inputs) > 1:
             query, key = (spec.shape for spec in layout.inputs[:2])
             if len(query) == len(key) == _CACHE_RANK and key[2] > query[2]:
                 seen[key[2] - query[2], query[2]] += count
-    found = appended or seen
-    if not found:
+    told = appended or seen
+    if not told:
         raise InputError(
             "no op appends keys to cached ones, and no attention sees more keys than it has queries: the recording "
             "has no cache that another number of cached tokens could lengthen"
         )
-    return found.most_common(1)[0][0]
+    return told.most_common(1)[0][0]
 
 
 def _appended(first: TensorSpec, second: TensorSpec) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,8 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from wavecast import load_trace
+from wavecast.analyzer.whatif.axis.infer import infer_cached_tokens
+from wavecast.analyzer.whatif.calls import layout_of
 from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer.commands.record import record
 
@@ -397,6 +399,16 @@ def test_a_generated_token_attends_to_the_cached_ones(
         if trace.strings[name] == "aten::_scaled_dot_product_efficient_attention"
     ]
     assert attended.count(((2, 2, 1, 16), key)) == 2
+    written = [shapes for _, shapes in inputs_of(trace, "aten::index_copy_")]
+    assert written.count(key) == 4, "keys and values of two layers are written in place"
+    joined = [
+        tuple(item.shape)
+        for name, signature in zip(trace.ops.name, trace.ops.signature, strict=True)
+        if trace.strings[name] == "aten::cat"
+        for item in layout_of(trace.signatures[signature]).inputs
+    ]
+    assert (2, 2, 20, 16) not in joined, "the cache is not copied"
+    assert infer_cached_tokens(trace) == (20, 1)
 
 
 @pytest.mark.filterwarnings("default")

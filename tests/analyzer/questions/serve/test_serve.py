@@ -73,6 +73,9 @@ def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
     [
         ({"mamba_d_state": 128}, "state-space"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+        ({"attn_type_list": [0, 1]}, "linear attention"),
+        ({"ssm_state_size": 128}, "state-space"),
+        ({"cross_attention_layers": [3]}, "cross attention"),
         ({"num_hidden_layers": "many"}, "whole number"),
         ({"hidden_size": None}, "hidden_size is missing"),
     ],
@@ -81,6 +84,26 @@ def test_what_is_not_modelled_is_refused(tmp_path: Path, changed: dict[str, obje
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | changed))
     with pytest.raises(InputError, match=said):
         read_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("to", "tp", "said"),
+    [("2x7900xtx", 2, "It fits"), ("7900xtx", 1, "It may not fit")],
+)
+def test_a_cache_that_may_hold_no_sequence_is_said(to: str, tp: int, said: str) -> None:
+    report = wavecast.serve("llama-3-8b", to=to, tp=tp, prompt_tokens=36_000).report
+    lines = list(serve_page._headline(report))
+    assert f"{tp} × Radeon RX 7900 XTX" in lines[1]
+    assert lines[-1].startswith(f"{said}: weights")
+
+
+def test_what_gemma_3_leaves_unsaid_is_transformers_default(tmp_path: Path) -> None:
+    said = {"hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34, "sliding_window": 1024}
+    path = tmp_path / "gemma-3-4b.json"
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"} | said}))
+    found = read_model(path)
+    assert (found.name, found.heads, found.kv_heads, found.head_dim) == ("gemma-3-4b", 8, 4, 256)
+    assert found.parameters == pytest.approx(3.88e9, rel=0.005)
 
 
 def test_steps_grow_with_sequences_contexts_and_prompts(clock: StepClock) -> None:
