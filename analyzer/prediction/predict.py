@@ -289,7 +289,7 @@ def predict_shapes(
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
-    array([6., 8.])
+    array([ 6., 11.])
     """
     fleet = build_fleet(targets, nodes)
     assignments = assign_rows(as_asked(workload, attention), library)

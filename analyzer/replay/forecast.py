@@ -178,7 +178,7 @@ def forecast(
     >>> spread = spread_of(result.prediction, result.workload, np.zeros(2))
     >>> found = forecast(result.trace, result.window, result.graph, result.forecast.timing, spread)
     >>> (found.iteration_ns / 1e6).round()  # ms on each GPU
-    array([7., 8.])
+    array([ 7., 11.])
     """
     count = timing.latency_ns.shape[1]
     at = iteration_position(trace, window.index)

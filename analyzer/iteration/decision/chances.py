@@ -149,7 +149,7 @@ def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence
     They are those of the report's rows, at their times and prices. `observations` are what the rows were corrected by.
 
     >>> [round(row.chance_fastest, 1) for row in add_chances(report, result).predictions]
-    [0.7, 0.3]
+    [1.0, 0.0]
     """
     rows = report.predictions
     if len(rows) < 2:

@@ -88,7 +88,7 @@ def correct_rows(report: AnalysisReport, result: Analysis, observations: Sequenc
 
     >>> seen = correct_rows(report, result, [Observation(gpu="A100 SXM4 80GB", time_ns=10e6)])
     >>> [(row.gpu, round(row.iteration_ns / 1e6), row.is_observed) for row in seen.predictions]
-    [('H100 SXM5 80GB', 8, False), ('A100 SXM4 80GB', 10, True)]
+    [('H100 SXM5 80GB', 7, False), ('A100 SXM4 80GB', 10, True)]
     """
     if not observations:
         return report
