@@ -205,7 +205,7 @@ def iteration_lengths(trace: Trace, window: Window, graph: Graph, timing: Timing
 
     >>> lengths_ns = iteration_lengths(result.trace, result.window, result.graph, result.forecast.timing)
     >>> (lengths_ns / 1e6).round()  # ms on each GPU
-    array([7., 8.])
+    array([ 7., 11.])
     """
     iterations = iteration_nodes(trace, graph).until(iteration_position(trace, window.index))
     end = replay(graph, timing, runs=runs_before(graph, iterations.every()))
