@@ -18,7 +18,7 @@ from ..files.importers import collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import GroupReport, RecordingBuilder
-from ..recording.rows import CallRows, CollectiveRows, KernelRows, OpRows, make_rows
+from ..recording.rows import LAUNCH_NAME, CallRows, CollectiveRows, KernelRows, OpRows, make_rows
 from ..recording.settle import finish
 from ..trace.column import MISSING
 from ..trace.tables import KernelKind, Trace
@@ -37,7 +37,6 @@ _MOST_REPEATED: Final = 0.1
 """Of the calls that torch numbered: in a public file none has the number and the name of another."""
 _PART: Final = re.compile(r"\(\d+\)\Z")
 """Ends the names of the parts into which Chakra's converter cut an op where it launches."""
-_LAUNCH_NAME: Final = "cudaLaunchKernel"
 _NONE: Final = re.compile(rb"\b(None|True|False)\b(?!>)")
 _JSON_WORDS: Final = {b"None": b"null", b"True": b"true", b"False": b"false"}
 
@@ -193,7 +192,7 @@ def _add_kernels(builder: RecordingBuilder, nodes: list[ChakraNode], rows: Rows,
         make_rows(
             CallRows,
             len(launched),
-            name=builder.names.number([_LAUNCH_NAME] * len(launched)),
+            name=builder.names.number([LAUNCH_NAME] * len(launched)),
             thread=builder.threads.number([nodes[row].integer("tid", 0) for row in at.tolist()]),
             start_ns=np.maximum(before, layout.start_ns[at]),
             duration_ns=0,

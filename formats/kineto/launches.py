@@ -1,15 +1,11 @@
 """Joins kernels to ops in files without launches: newer profilers write at each kernel the number of its op, too."""
 
-from typing import Final
-
 import numpy as np
 
-from ..recording.rows import CallRows, KernelRows, OpRows, join_rows, make_rows
+from ..recording.rows import LAUNCH_NAME, CallRows, KernelRows, OpRows, join_rows, make_rows
 from ..recording.settle import Recording, finish
 from ..trace.column import MISSING
 from .collect import Collector
-
-_LAUNCH_NAME: Final = "cudaLaunchKernel"
 
 
 def settle(collector: Collector) -> Recording:
@@ -36,7 +32,7 @@ def _launches(collector: Collector) -> CallRows:
     return make_rows(
         CallRows,
         len(told),
-        name=collector.names.number([_LAUNCH_NAME] * len(told)),
+        name=collector.names.number([LAUNCH_NAME] * len(told)),
         thread=ops.thread[op],
         start_ns=ops.start_ns[op],
         duration_ns=0,

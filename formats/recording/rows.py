@@ -57,6 +57,10 @@ class OpRows(SpanRows):
     external_id: Column
 
 
+LAUNCH_NAME: Final = "cudaLaunchKernel"
+"""Names the launches that a file does not hold, where it tells which op a kernel is of."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRows(SpanRows):
     """Hold runtime and driver calls; on ROCm they carry the kernel's name (-1: none) and the launch configuration."""
