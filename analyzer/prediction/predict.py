@@ -306,7 +306,7 @@ def predict_shapes(
         method=np.repeat(method[:, None], len(fleet.gpus), axis=1),
         reason=tuple(_SHAPE_METHODS[item][1] for item in case.tolist()),
         half_width=np.hypot(modelled.half_width, family_half_widths(workload.family, time, targets, trained)),
-        shared_half_width=shared_half_widths(kind, targets),
+        shared_half_width=shared_half_widths(kind, targets, trained),
         bounds=bounds,
         bound_share=workload.has_work.astype(np.float64),
     )

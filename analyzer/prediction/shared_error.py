@@ -2,10 +2,11 @@
 
 The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
 mlp_weights/train/network_widths.py learns it from whole networks. Where networks were measured on a GPU's own chip,
-its half-width comes from those on the other chips: a GPU is judged by what was not learned on it.
+its half-width comes from those on the other chips, where weights that never saw it are judged. Weights that saw it
+take no less than every chip's. But where our own recordings ran on such a chip, they say what these are off by there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -61,10 +62,11 @@ def iteration_kind(workload: GpuWorkload, meta: Meta, *, is_compiled: bool) -> I
     return IterationKind(is_half=is_half, is_training=meta.workload.mode == TRAINING, is_compiled=is_compiled)
 
 
-def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
+def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu], trained: Set[str] = frozenset()) -> Floats:
     """Return the half-width of the 90 % interval of the shared error on each GPU, natural log, [m].
 
-    The widest of any kind and chip where nothing like the GPU was measured. Compiled iterations of a kind that was
+    `trained` holds the chips that the models which predict the iteration have seen. The widest of any kind and chip
+    where nothing like the GPU was measured. Compiled iterations of a kind that was
     measured eagerly alone have `COMPILED_HALF_WIDTH` beside that.
 
     >>> kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
@@ -74,20 +76,29 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
     constants: Mapping[str, Any] = read_constants(CONSTANTS)
     shared = constants.get("shared", {})
     is_guessed = kind.is_compiled and kind.name not in shared
-    known = shared.get((replace(kind, is_compiled=False) if is_guessed else kind).name, {})
+    name = (replace(kind, is_compiled=False) if is_guessed else kind).name
+    known = shared.get(name, {})
     every = float(known.get("every", constants["gpu_half_width"]))
     without, widest = known.get("without", {}), _widest(constants)
+    seen = {chip: kinds[name] for chip, kinds in constants.get("seen", {}).items() if chip in trained and name in kinds}
+    blind = {chip: width for chip, width in without.items() if chip not in trained or width > every}
+    found = {**blind, **seen}
     beside = COMPILED_HALF_WIDTH if is_guessed else 0.0
     return np.array(
         [
-            widest if why_untested(gpu) is not None else float(np.hypot(without.get(chip_of(gpu), every), beside))
+            widest if why_untested(gpu) is not None else float(np.hypot(found.get(chip_of(gpu), every), beside))
             for gpu in gpus
         ]
     )
 
 
 def job_half_widths(
-    kind: IterationKind, families: Sequence[Family | None], gpus: Sequence[Gpu], *, without: str | None = None
+    kind: IterationKind,
+    families: Sequence[Family | None],
+    gpus: Sequence[Gpu],
+    trained: Set[str] = frozenset(),
+    *,
+    without: str | None = None,
 ) -> Floats:
     """Return the same for an iteration under a parallel plan, [m].
 
@@ -99,7 +110,7 @@ def job_half_widths(
     >>> job_half_widths(kind, [], [h100]).shape
     (1,)
     """
-    widths = shared_half_widths(kind, gpus)
+    widths = shared_half_widths(kind, gpus, trained)
     if not (kind.is_half and kind.is_training) or Family.CONVOLUTION in families:
         return widths
     known: Mapping[str, Any] = read_constants(JOBS)

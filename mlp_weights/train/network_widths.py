@@ -3,8 +3,9 @@
     python -m wavecast.mlp_weights.train.network_widths DATA [--traces FOLDER] [--write]
 
 Reads the networks that `wavecast score` reads (NeuSight's in fp32; timm's under autocast, eager and compiled), as it
-predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (`predict_networks`;
-needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing else reads.
+predicts them with each GPU's chip left out, our own recordings likewise, and the torchvision networks of 2019 to 2021
+(`predict_networks`; needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing
+else reads.
 
 A prediction's end lies at hypot(families, shared) from it; the families' part is what its interval has without the
 shared one. The shared half-width of a kind is the least that holds 90 % of its networks, whether chips count alike or
@@ -12,6 +13,9 @@ networks do, times sqrt(1 + 1 / n) for n chips: a chip that is not among them is
 and the mean is not known better. `without` holds it for each chip that networks were measured on, from the others; a
 kind that one chip alone measured takes there what the same precision and mode show eagerly (compiled: with
 `COMPILED_HALF_WIDTH` beside), else all kinds together (`gpu_half_width`).
+
+`seen` holds what our own recordings show of weights that saw their chip: no network was trained on, so each is as
+strange to them as a user's is. It is never under `LEAST`, since a user has other versions of the libraries.
 
 `bias` is the mean of log(measured / predicted), `spread` that of its root mean square about it, `held` the share inside
 the intervals that these half-widths give where the chip is not among those they come from.
@@ -32,9 +36,11 @@ from ...analyzer.models.library import load_library
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
 from ...analyzer.prediction.sum_interval import busy_interval_ns
 from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
+from ...analyzer.questions.score.own_networks import TABLE as OWN
+from ...analyzer.questions.score.own_networks import recorded_ops
 from ...analyzer.questions.score.report import NetworkRow, ThroughputRow
 from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
-from ...analyzer.questions.score.weights import Withheld, choose_weights
+from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...formats.files.constants import read_constants
 from ...formats.files.open import load_trace, save_trace
 from ...formats.trace.tables import Trace
@@ -49,10 +55,10 @@ NAME: Final = "network_widths"
 ABOUT: Final = (
     "90 % half-widths, natural log, that whole networks show on chips left out. shared: of the error that all times "
     "from shapes alone share on one GPU (the board, its clocks under load, the software, what ops in a network do "
-    "otherwise than alone in a loop), by kind of iteration: from every chip, and without each. gpu_half_width: of all "
-    "kinds together, for those that no network tells of. unmeasured_half_width: of groups of problems without a "
-    "measurement; declared, as half-precision convolutions showed it before any of them was measured. counts: "
-    "networks by kind and chip."
+    "otherwise than alone in a loop), by kind of iteration: from every chip, and without each. seen: on chips whose "
+    "networks were recorded, by weights that saw them. gpu_half_width: of all kinds together, for those that no "
+    "network tells of. unmeasured_half_width: of groups of problems without a measurement; declared, as half-precision "
+    "convolutions showed it before any of them was measured. counts: networks by kind and chip."
 )
 STEP: Final = 0.01
 LEAST: Final = 0.1
@@ -97,16 +103,20 @@ def main(data: Path, traces: Path | None) -> Fitted:
     """Print a line per kind and chip, and the half-widths."""
     weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
-    found = [scored_error(row) for row in rows]
+    found = [*(scored_error(row) for row in rows), *own_errors(data, weights)]
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         found += predict_networks(data, folder)
     groups = by_kind_and_chip(item for item in found if item is not None)
-    values = widths_of(groups)
+    seen = by_kind_and_chip(own_errors(data, choose_weights()))
+    values = {**widths_of(groups), "seen": seen_widths(seen)}
     print_groups(groups, values)
+    for kind, chips in seen.items():
+        for chip, parts in chips.items():
+            print_group(kind, f"{chip} seen", parts, values["seen"][chip][kind])
     counts = {kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()}
-    return values, counts, [data / NETWORKS, data / THROUGHPUT]
+    return values, counts, [data / NETWORKS, data / THROUGHPUT, data / OWN]
 
 
 def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
@@ -127,6 +137,20 @@ def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
         fall=without_shared(fall, -np.expm1(-shared)),
         rise=without_shared(rise, np.expm1(shared)),
     )
+
+
+def own_errors(data: Path, weights: Weights) -> Iterator[NetworkError]:
+    """Yield the errors of our own recordings, as these weights predict them from shapes."""
+    for _, gpu, ops in recorded_ops(data, weights):
+        trained = {chip for fitted in weights.library_for(gpu).fitted.values() for chip in fitted.trained_chips}
+        shared = float(shared_half_widths(ops.kind, [gpu], trained)[0])
+        yield NetworkError(
+            chip=chip_of(gpu),
+            kind=ops.kind,
+            log_ratio=float(np.log(ops.measured_ns.sum() / ops.predicted_ns.sum())),
+            fall=without_shared(1.0 - ops.low, -np.expm1(-shared)),
+            rise=without_shared(ops.high - 1.0, np.expm1(shared)),
+        )
 
 
 def without_shared(change: float, shared: float) -> float:
@@ -163,6 +187,15 @@ def widths_of(groups: Groups) -> dict[str, Any]:
     }
 
 
+def seen_widths(groups: Groups) -> dict[str, dict[str, float]]:
+    """Return by chip and kind the half-width, on this chip, of a network that is not among these."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for kind, chips in groups.items():
+        for chip, rows in chips.items():
+            found[chip][kind] = half_width_of({str(number): [row] for number, row in enumerate(rows)})
+    return dict(found)
+
+
 def _stand_in(groups: Groups, kind: str, chip: str, pooled: Mapping[str, Sequence[NetworkError]]) -> float:
     """Return the half-width of a kind that no other chip measured."""
     eager = kind.replace("compiled", "eager")
@@ -175,7 +208,7 @@ def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[s
 
 
 def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:
-    """Return the half-width on a chip that is not among these."""
+    """Return the half-width on a chip, or of a network, that is not among these."""
     return round(least_held_width(chips, np.arange(LEAST, WIDEST, STEP)), 2)
 
 
@@ -184,15 +217,19 @@ def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
     click.echo(f"{'':28} {'chip':10} {'networks':>8} {'bias':>7} {'spread':>7} {'shared':>7} {'held':>7} {'width':>7}")
     for kind, chips in groups.items():
         for chip, rows in chips.items():
-            ratios, shared = np.array([row.log_ratio for row in rows]), values["shared"][kind]["without"][chip]
-            held = np.mean([row.is_held(shared) for row in rows])
-            width = np.median([np.subtract(*row.ends(shared)) for row in rows])
-            click.echo(
-                f"{kind:28} {chip:10} {len(rows):8} {ratios.mean():7.2f} {ratios.std():7.2f} {shared:7.2f} "
-                f"{held:7.1%} {width:7.2f}"
-            )
+            print_group(kind, chip, rows, values["shared"][kind]["without"][chip])
         click.echo(f"{kind:28} {'every':10} {values['shared'][kind]['every']:41.2f}")
     click.echo(f"{'all kinds':28} {'every':10} {values['gpu_half_width']:41.2f}")
+
+
+def print_group(kind: str, chip: str, rows: Sequence[NetworkError], shared: float) -> None:
+    """Print what a half-width holds of these networks."""
+    ratios, held = np.array([row.log_ratio for row in rows]), np.mean([row.is_held(shared) for row in rows])
+    width = np.median([np.subtract(*row.ends(shared)) for row in rows])
+    click.echo(
+        f"{kind:28} {chip:10} {len(rows):8} {ratios.mean():7.2f} {ratios.std():7.2f} {shared:7.2f} "
+        f"{held:7.1%} {width:7.2f}"
+    )
 
 
 TABLE: Final = "models/throughput.parquet"

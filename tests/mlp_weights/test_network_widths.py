@@ -10,6 +10,7 @@ from wavecast.mlp_weights.train.network_widths import (
     NetworkError,
     by_kind_and_chip,
     half_width_of,
+    seen_widths,
     widths_of,
     without_shared,
 )
@@ -37,6 +38,13 @@ def test_a_chip_is_judged_by_the_others() -> None:
     shared = widths_of(by_kind_and_chip(rows))["shared"][ANY_KIND.name]
     assert shared["without"]["GV1000"] < 0.5 * shared["without"]["GA100"]
     assert shared["every"] > shared["without"]["GV1000"]
+
+
+def test_a_chip_that_weights_saw_is_judged_by_its_own_networks() -> None:
+    groups = by_kind_and_chip([*errors("GH100", 0.2), *errors("GV1000", 0.5)])
+    seen = seen_widths(groups)
+    assert seen["GH100"][ANY_KIND.name] == pytest.approx(1.645 * 0.2, rel=0.1)
+    assert seen["GV1000"][ANY_KIND.name] == pytest.approx(1.645 * 0.5, rel=0.1)
 
 
 def test_a_kind_of_one_chip_takes_what_eager_runs_of_others_show() -> None:

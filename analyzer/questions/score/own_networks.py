@@ -25,6 +25,7 @@ from ...iteration.report import GpuPrediction
 from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
+from ...prediction.shared_error import IterationKind, iteration_kind
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import shape_workload
 from ...recorded.recording import take_recording
@@ -47,6 +48,7 @@ class OwnOps:
     measured_ns: Floats
     predicted_ns: Floats
     half_width: Floats
+    kind: IterationKind
     low: float
     """Ends of the interval of their sum over it, with the errors that ops share; NaN where too little is known."""
     high: float
@@ -96,7 +98,8 @@ def ops_of(trace: Trace, gpu: Gpu, library: Library) -> OwnOps:
     recorded = take_recording(trace, load_catalog())
     window, lookup = recorded.window, WorkLookup(trace)
     workload = shape_workload(trace, window, lookup)
-    prediction = predict_shapes(workload, [gpu], library)
+    kind = iteration_kind(workload, trace.meta, is_compiled=False)
+    prediction = predict_shapes(workload, [gpu], library, kind)
     chosen = workload.row_of >= 0
     kernels = np.asarray(window.kernel_rows)
     owner = _around(at_rows(lookup.owners(), trace.kernels.op[kernels]), np.asarray(trace.ops.parent), chosen)
@@ -114,6 +117,7 @@ def ops_of(trace: Trace, gpu: Gpu, library: Library) -> OwnOps:
         measured_ns=measured[has_work],
         predicted_ns=prediction.time_ns[rows[has_work], 0],
         half_width=prediction.half_width[rows[has_work], 0],
+        kind=kind,
         low=float(low[0] / total),
         high=float(high[0] / total),
         unknown_ns=unknown,

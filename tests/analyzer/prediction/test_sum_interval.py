@@ -45,8 +45,19 @@ def test_times_from_shapes_share_an_error_of_their_gpu(result: Analysis) -> None
     assert (high > total * (1 + shared)).all()
     kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
     assert (
-        result.prediction.shared_half_width.tolist() == shared_half_widths(kind, result.prediction.fleet.gpus).tolist()
+        result.prediction.shared_half_width.tolist()
+        == shared_half_widths(kind, result.prediction.fleet.gpus, {"GH100"}).tolist()
     )
+
+
+def test_a_chip_that_weights_saw_and_networks_ran_on_is_surer() -> None:
+    gpus = [find_gpu(load_catalog(), name) for name in NAMES]
+    kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
+    blind, seen = (shared_half_widths(kind, gpus, chips) for chips in (set(), {"GH100", "AD102"}))
+    assert seen[0] < 0.6 * blind[0]
+    turing = [find_gpu(load_catalog(), "RTX 2080 Ti")]
+    assert shared_half_widths(kind, turing, {"TU102"}) > shared_half_widths(kind, turing)
+    assert seen[1:].tolist() == blind[1:].tolist()
 
 
 def test_what_nobody_measured_shares_the_widest_error_of_all() -> None:
