@@ -89,32 +89,6 @@ def bars(
     }
 
 
-def points(
-    rows: Rows,
-    told: Sequence[Told],
-    *,
-    y: Spec,
-    x: Spec,
-    ends: tuple[str, str],
-    color: Spec | None = None,
-    rules: Sequence[Spec] = (),
-) -> Spec:
-    """Return a specification of values, one per name along `y`, each with its interval, whose ends are fields.
-
-    >>> rows = [{"gpu": "T4", "ms": 3.0, "low": 2.0, "high": 4.0}]
-    >>> axes = {"y": along("gpu"), "x": amount("ms", "ms")}
-    >>> len(points(rows, [("gpu", "GPU")], ends=("low", "high"), **axes)["layer"])
-    2
-    """
-    look: Spec = {"color": GOOD} if color is None else {}
-    point = marks("point", {"x": x, "tooltip": said(*told)}, size=80, opacity=1, **look)
-    return {
-        "height": bars_height(len(rows)),
-        "encoding": {"y": y, **({} if color is None else {"color": color})},
-        "layer": [*rules, interval_marks(*ends), point],
-    }
-
-
 def marks(kind: str, encoding: Spec, *, where: str = "", values: Rows | None = None, **look: Any) -> Spec:
     """Return a layer: marks of a kind, drawn of the rows for which `where` holds, or of `values` of its own.
 

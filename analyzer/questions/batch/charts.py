@@ -11,10 +11,10 @@ from ...page import plot
 from ...page.labels import NO_LABEL, label_layers, place_labels
 from ...page.page import Chart, Line, Page, Passage
 from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
-from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
+from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_time
 from ...page.vega import INK
 from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal, costs_of
-from .report import BatchReport, GpuMix
+from .report import BatchReport
 
 MOST_TRACES: Final = 60
 """Lines of a table of colours: those that take longest on their best GPU."""
@@ -35,11 +35,9 @@ def illustrate_batch(page: Page, report: BatchReport, times: Sequence[FleetTimes
     lead, details = list[Chart | None](), list[Chart | None]()
     cost, count = report.costs
     summaries = [costs_of(fleet.summary, count) for fleet in report.fleets[:MOST_WHAT_IFS]]
-    for fleet, summary in zip(report.fleets, summaries, strict=False):
+    for summary in summaries:
         ending = "" if is_one else f" ({clean_text(summary.what_if)})"
-        lead += [_cost_chart(summary, ending, cut, cost), _total_chart(summary, ending)]
-        if fleet.mix is not None:
-            lead.append(_mix_chart(fleet.mix, ending))
+        lead.append(_cost_chart(summary, ending, cut, cost))
     for item in drawn:
         details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
     answers = [text for summary in summaries for text in _answer(summary, is_one=is_one, cost=cost)]
@@ -142,52 +140,6 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
         f"both.{cut}"
     )
     return plot.build_chart(f"Cost against time{ending}", text, spec, rows, told)
-
-
-def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
-    """Draw how long the fleet takes on each GPU, with its interval."""
-    found = sorted(summary.totals, key=lambda item: item.time_ns)
-    if len(found) < SEVERAL:
-        return None
-    shown, unit = found[:MOST_GPUS], _unit(found)
-    rows = [_total_row(item, unit) for item in shown]
-    told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"))
-    x = plot.amount("duration", unit[0], is_log=True)
-    spec = plot.points(rows, told, y=plot.along("gpu"), x=x, ends=("low", "high"))
-    text = (
-        f"The time of {format_count(summary.trace_count, 'trace')} together on each GPU that carries them all, with "
-        f"its 90 % interval, fastest first: {shown[0].gpu} {format_time(shown[0].time_ns)}."
-        f"{plot.cut_words(len(shown), len(found), 'GPUs')}"
-    )
-    return plot.build_chart(f"Time of all traces{ending}", text, spec, rows, told)
-
-
-def _mix_chart(mix: GpuMix, ending: str) -> Chart:
-    """Draw how many GPUs of each type the cheapest mix has, and how much of them is busy."""
-    rows = [
-        {
-            "gpu": item.gpu,
-            "part": part,
-            "order": order,
-            "gpus": count,
-            "count": f"{item.count:,}",
-            "busy": format_share(item.busy_ratio),
-            "traces": f"{item.trace_count:,}",
-        }
-        for item in mix.gpus
-        for order, (part, count) in enumerate(
-            (("busy", item.count * item.busy_ratio), ("idle", item.count * (1.0 - item.busy_ratio)))
-        )
-    ]
-    told = (("gpu", "GPU"), ("count", "count"), ("busy", "busy"), ("traces", "traces"))
-    colour = plot.coloured("part", None, {"busy": GOOD, "idle": NEUTRAL})
-    spec = plot.bars(rows, told, y=plot.along("gpu"), x=plot.amount("gpus", "GPUs"), color=colour)
-    told_mix = ", ".join(f"{item.count:,} {clean_text(item.gpu)}" for item in mix.gpus)
-    text = (
-        f"The cheapest mix of GPUs that carries a day's runs, {format_money(mix.usd_per_day)} a day: {told_mix}; bars "
-        "are divided into what is busy and what is idle."
-    )
-    return plot.build_chart(f"Cheapest mix of GPUs{ending}", text, spec, rows, told)
 
 
 def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from ....formats.trace.printable import clean_text
 from ...page import plot
 from ...page.page import Chart, Page
-from ...page.plot import NEUTRAL, PLOT_HEIGHT_PX
-from ...page.quantity import format_bytes, format_money, format_number, format_time
+from ...page.plot import PLOT_HEIGHT_PX
+from ...page.quantity import format_money, format_number, format_time
 from ...page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .parts import LINKS, PlanPart
 from .report import PlanPrediction, ScaleReport
@@ -19,7 +19,6 @@ MOST_PLANS: Final = 15
 """Plans whose parts are drawn."""
 SEVERAL: Final = 2
 """Fewer are no comparison."""
-GIB: Final = 2.0**30
 PART_COLOURS: Final = dict(
     zip(
         (PlanPart.COMPUTE, PlanPart.OPTIMIZER, *LINKS, PlanPart.BUBBLE, PlanPart.HOST, PlanPart.STRAGGLERS),
@@ -45,7 +44,6 @@ def illustrate_scale(page: Page, report: ScaleReport) -> Page:
         details=[
             _parts_chart(several, "Where the time of an iteration goes: the best plan for each", is_one_group=False),
             _parts_chart(mine, f"Where the time of an iteration goes: plans on {_gpus(first)}", is_one_group=True),
-            _memory_chart(several or mine, is_one_group=not several),
         ],
     )
 
@@ -190,39 +188,3 @@ def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: b
         f"are communication.{plot.cut_words(len(shown), len(found), 'plans')}"
     )
     return plot.build_chart(title, text, spec, rows, told)
-
-
-def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Chart | None:
-    """Draw what each plan needs of a GPU's memory, and where that ends."""
-    known = [row for row in found if row.memory_needed_bytes is not None]
-    if not known:
-        return None
-    shown = known[:MOST_PLANS]
-    rows = [
-        _row(row)
-        | {
-            "label": label,
-            "needed_gib": (row.memory_needed_bytes or 0) / GIB,
-            "usable_gib": plot.scaled(row.memory_usable_bytes, GIB),
-            "needed": format_bytes(row.memory_needed_bytes),
-            "usable": format_bytes(row.memory_usable_bytes),
-            "fits": "does not fit" if row.fits is False else "may not fit" if row.is_tight else "fits",
-        }
-        for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True)
-    ]
-    colours = {"fits": BLUE, "may not fit": ORANGE, "does not fit": VERMILLION}
-    told = (*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict"))
-    x = plot.amount("needed_gib", "memory per GPU, GiB")
-    ticks = plot.marks("tick", {"x": x | {"field": "usable_gib"}}, thickness=3, color=NEUTRAL, size=18)
-    spec = {
-        "height": plot.bars_height(len(shown)),
-        "encoding": {"y": plot.along("label"), "tooltip": plot.said(*told)},
-        "layer": [plot.marks("bar", {"x": x, "color": plot.coloured("fits", "memory", colours)}), ticks],
-    }
-    most = max(known, key=lambda row: row.memory_needed_bytes or 0)
-    text = (
-        f"Memory that the fullest rank of each plan needs; the mark beside is what a GPU has for it. Most needs "
-        f"{clean_text(most.plan)} on {_gpus(most)}: {format_bytes(most.memory_needed_bytes)} of "
-        f"{format_bytes(most.memory_usable_bytes)}.{plot.cut_words(len(shown), len(known), 'plans')}"
-    )
-    return plot.build_chart("Memory per GPU", text, spec, rows, told)
