@@ -31,7 +31,7 @@ from wavecast.analyzer.questions.score.distributed.scoring import (
 )
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, ProductFormat, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
-from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
+from wavecast.analyzer.questions.score.page.iterations import guess_lines, iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
 from wavecast.analyzer.questions.score.rows import ANCHORED
@@ -436,6 +436,15 @@ def make_score(plan: str, measured: float, predicted: float) -> IterationScore:
         split=Split.UNSEEN, measured_ns=measured, predicted_ns=predicted, low_ns=0.5 * predicted, high_ns=2 * predicted,
         baselines_ns={FIXED_MFU: 2 * measured},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicted", "said"), [(1.1e9, "in: none."), (4e9, "in: nemo: MFU 40 % 100 % off, wavecast 300")]
+)
+def test_sources_are_named_in_which_a_guess_is_better(predicted: float, said: str) -> None:
+    (line,) = guess_lines([make_score("tp=2", 1e9, predicted)] * 10)
+    assert said in line
+    assert not list(guess_lines([make_score("tp=2", 1e9, predicted)] * 9))
 
 
 def test_plans_are_compared_and_shown() -> None:
