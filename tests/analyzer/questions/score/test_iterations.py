@@ -36,7 +36,8 @@ from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
 from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
+from wavecast.analyzer.whatif.parallel.derive import derive_ranks
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan
 from wavecast.benchmarks.make.accuracy import read_score_json
 from wavecast.errors import InputError
 from wavecast.formats.trace.validate import validate
@@ -106,6 +107,15 @@ def test_the_stage_that_predicts_ahead_holds_fewer_layers(count: int, expected: 
     sizes = replace(SMALL, layers=61)
     assert piece_layers(replace(sizes, predicts_ahead=True), count) == expected
     assert max(piece_layers(sizes, count)) - min(piece_layers(sizes, count)) <= 1
+
+
+def test_rows_come_back_from_experts_after_their_bias_and_go_there_before_it() -> None:
+    sizes = replace(SMALL, experts=4, top_k=2, moe_ffn=256, has_expert_bias=True)
+    kernels = Kernels(is_routing_fused=True, sorts_rows=True)
+    trace = derive_ranks(synthesise(sizes, kernels, 1, 64), ParallelPlan(dp=2, ep=2))[0].trace
+    names = [trace.strings[name].rpartition("::")[2] for name in trace.ops.name.tolist()]
+    after = [names[at + 2] for at, name in enumerate(names) if name == "all_to_all_single"]
+    assert after == ["_grouped_mm", "index_copy"] * SMALL.layers + ["clone", "index_copy"] * SMALL.layers
 
 
 def test_adapters_leave_the_weights_gradients_out() -> None:
