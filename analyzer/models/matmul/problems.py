@@ -186,9 +186,11 @@ def _out_bytes(work: Work, dims: MatmulDims) -> float:
     """Return bytes moved per element of the result; sums over the batch write less than a product each.
 
     An addend as large as the result, such as a gradient that further ones are added to, is read beside: its elements
-    have whole bytes, what is over are scales.
+    have whole bytes, what is over are scales. Grouped products have none.
     """
     results = max(1, dims.batch * dims.m * dims.n)
+    if dims.is_grouped:
+        return work.written_bytes / results
     operands = _width(work) * dims.distinct_ratio * dims.batch * (dims.m * dims.k + dims.k * dims.n)
     addend = (work.read_bytes - operands) / results
     return work.written_bytes / results + (round(addend) if addend >= _LEAST_ADDEND_BYTES else 0.0)
