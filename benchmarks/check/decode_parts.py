@@ -13,26 +13,21 @@ from functools import partial
 import numpy as np
 import wavecast
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.prediction.predict import predict_shapes
-from wavecast.analyzer.prediction.workload import shape_workload
-from wavecast.analyzer.questions.serve.engines import stack_of
-from wavecast.analyzer.questions.serve.ops import ServePlan
-from wavecast.analyzer.questions.serve.sizes import read_model
-from wavecast.analyzer.questions.serve.step import step_tables
-from wavecast.analyzer.whatif.parallel.derive import derive_ranks
-from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.prediction import predict, workload
+from wavecast.analyzer.questions.serve import engines, ops, sizes, step
+from wavecast.analyzer.whatif.parallel import derive, plan
 from wavecast.formats.files.open import load_trace
-from wavecast.specs.catalog import load_catalog
-from wavecast.specs.match import find_gpu
+from wavecast.specs import catalog, match
 
 
 def main() -> None:
     """Print a line of `scale` and one of `serve` for each degree."""
     path, model, name, *load = sys.argv[1:]
-    gpu, library, (sequences, cached) = find_gpu(load_catalog(), name), load_library(), map(int, load)
+    gpu, library, (sequences, cached) = match.find_gpu(catalog.load_catalog(), name), load_library(), map(int, load)
+    stack = engines.stack_of(gpu, "bf16", "vllm")
     for tp in (2, 4, 8):
-        work = shape_workload(derive_ranks(load_trace(path), ParallelPlan(tp=tp))[0].trace)
-        time = predict_shapes(work, [gpu], library).time_ns[:, 0] * work.count / 1e6
+        work = workload.shape_workload(derive.derive_ranks(load_trace(path), plan.ParallelPlan(tp=tp))[0].trace)
+        time = predict.predict_shapes(work, [gpu], library).time_ns[:, 0] * work.count / 1e6
         part = np.where(work.work.moved_bytes > 1e6, 3, 4)
         for place, family in enumerate(("matmul", "attention", "collective")):
             part[np.array(work.family) == family] = place
@@ -40,7 +35,7 @@ def main() -> None:
         ask = partial(wavecast.scale, path, to=gpu.name, plan=f"tp={tp}", global_batch=sequences, cuda_graph=True)
         steps = [ask(fuse_elementwise=more).to_records()[0]["iteration_ns"] for more in (False, True)]
         print(f"tp={tp} scale", parts.round(2), np.round(np.array(steps) / 1e6 / parts[:4].sum(), 3))
-        tables = step_tables(read_model(model), ServePlan(tp=tp), stack_of(gpu, "bf16", "vllm"), [gpu], library)
+        tables = step.step_tables(sizes.read_model(model), ops.ServePlan(tp=tp), stack, [gpu], library)
         found = tables.parts(0, sequences, cached)[0] / 1e6
         print(f"tp={tp} serve", found.round(2), (found.sum() / found[:3].sum()).round(3))
 
