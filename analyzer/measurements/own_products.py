@@ -52,6 +52,7 @@ def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Sample
         copies=np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0),
         distinct=1.0,
         layout=[LAYOUTS[op] for op in table["op"].tolist()],
+        grouped=table["op"] == "grouped",
     )
     return [_samples(table, "matmul", problems, catalog)]
 

@@ -77,6 +77,8 @@ class MatmulProblems:
     """Share of the operands' bytes in places of their own: less than 1 where a batch shares an operand."""
     layout: Codes
     """`OperandLayout`."""
+    grouped: Codes
+    """1 where groups share out one side, which the batch stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
         distinct=np.array([item.distinct_ratio for item in dims]),
         layout=np.array([layout_of(item) for item in dims], dtype=np.int64),
+        grouped=np.array([item.is_grouped for item in dims], dtype=np.int64),
     )
 
 

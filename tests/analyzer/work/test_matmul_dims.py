@@ -33,22 +33,10 @@ CASES: list[tuple[str, tuple[Argument, ...], MatmulDims]] = [
     ("aten::_int_mm", (spec(2, 3, dtype="int8"), spec(3, 4, dtype="int8")), MatmulDims(m=2, n=4, k=3)),
     ("aten::_weight_int4pack_mm", (spec(2, 64), spec(1, 4, 32, 4), 32, spec(2, 8, 2)), MatmulDims(m=2, n=8, k=64)),
     ("aten::_grouped_mm", (spec(10, 3), spec(3, 3, 4), OFFSETS), MatmulDims(batch=3, m=3, n=4, k=3, is_grouped=True)),
-    (
-        "aten::_grouped_mm",
-        (spec(4, 10), spec(10, 5), OFFSETS),
-        MatmulDims(batch=3, m=4, n=5, k=3, is_grouped=True),
-    ),
-    (
-        "aten::_grouped_mm",
-        (spec(3, 4, 10), spec(10, 6), OFFSETS),
-        MatmulDims(batch=3, m=4, n=2, k=10, is_grouped=True),
-    ),
+    ("aten::_grouped_mm", (spec(4, 10), spec(10, 5), OFFSETS), MatmulDims(batch=3, m=4, n=5, k=3, is_grouped=True)),
+    ("aten::_grouped_mm", (spec(3, 4, 10), spec(10, 6), OFFSETS), MatmulDims(batch=3, m=4, n=2, k=10, is_grouped=True)),
     # of 9 groups that 9 rows choose at random 6 have any
-    (
-        "aten::_grouped_mm",
-        (spec(9, 3), spec(9, 3, 4), OFFSETS),
-        MatmulDims(batch=6, m=2, n=4, k=3, is_grouped=True),
-    ),
+    ("aten::_grouped_mm", (spec(9, 3), spec(9, 3, 4), OFFSETS), MatmulDims(batch=6, m=2, n=4, k=3, is_grouped=True)),
     ("aten::_grouped_mm", (spec(3, 4, 10), spec(3, 10, 6), None), MatmulDims(batch=3, m=4, n=6, k=10)),
 ]
 

@@ -89,7 +89,7 @@ class Joined(Attention):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held = [torch.zeros(BATCH, KEY_HEADS, TOKENS, WIDTH // HEADS) for _ in range(2)]
+        self.held = [torch.zeros(BATCH, KEY_HEADS, TOKENS, WIDTH // HEADS) for _ in "kv"]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what the token sees."""
