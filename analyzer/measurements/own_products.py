@@ -21,14 +21,16 @@ LAYOUTS: Final[Mapping[str, OperandLayout]] = {
     "tn": OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS,
     "bmm": OperandLayout.RIGHT_ACROSS,
     "bmm_nt": OperandLayout(0),
+    "grouped": OperandLayout(0),
 }
-"""By op. Rows of others are another model's (`grouped`), or of scales that no format here has (`fp8_row`)."""
+"""By op. Rows of `fp8_row` are of scales that no format here has."""
 OUT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0}
 """Of a result's element, by the formats that are read for matrix units."""
 TRAINED_SHARE: Final = 0.25
 """Shapes below train: as in the models' recipes."""
 LEAST_ROWS: Final = 2.0
-"""A product with a vector runs other kernels, which no row of the public tables has: these are not trained on."""
+"""A product with a vector runs other kernels, which no row of the public tables has: these are not trained on. Nor are
+grouped products."""
 
 
 def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
@@ -50,6 +52,7 @@ def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Sample
         copies=np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0),
         distinct=1.0,
         layout=[LAYOUTS[op] for op in table["op"].tolist()],
+        grouped=table["op"] == "grouped",
     )
     return [_samples(table, "matmul", problems, catalog)]
 
@@ -73,12 +76,14 @@ def load_own_fp32(data: Path, catalog: Catalog | None = None) -> list[Samples[Ma
 
 def _columns(table: MeasurementTable) -> dict[str, Any]:
     rows = own_rows(table)
-    return {name: np.array([float(row["dims"].get(name, 1)) for row in rows]) for name in ("batch", "m", "n", "k")}
+    found = {name: np.array([float(row["dims"].get(name, 1)) for row in rows]) for name in ("batch", "m", "n", "k")}
+    found["m"] = np.where(table["op"] == "grouped", found["m"] / found["batch"], found["m"])  # All groups' rows.
+    return found
 
 
 def _samples(table: MeasurementTable, model: str, problems: Any, catalog: Catalog | None) -> Any:
     share = own_share(table, TRAINED_SHARE)
-    is_vector = np.minimum(problems.m, problems.n) < LEAST_ROWS
-    share = np.where(is_vector, np.maximum(share, TRAINED_SHARE), share)
+    is_other = (np.minimum(problems.m, problems.n) < LEAST_ROWS) | (table["op"] == "grouped")
+    share = np.where(is_other, np.maximum(share, TRAINED_SHARE), share)
     family = [f"product, own ({op})" for op in table["op"].tolist()]
     return samples_of(table, model, problems, catalog, family=family, share=share)

@@ -26,7 +26,6 @@ from ..work.work import (
     ConvolutionDims,
     Direction,
     ExpertsDims,
-    GroupedDims,
     LatentAttentionDims,
     MatmulDims,
     RecurrentDims,
@@ -96,8 +95,6 @@ class OpModel:
     """Its folder here, and its module in `measurements/`."""
     dims: type | None
     """The sizes of the works that it predicts; None: works of sizes that no model names, and without any."""
-    more_dims: tuple[type, ...] = ()
-    """Sizes of further works that it predicts."""
     covers: Callable[[Work, Rate], bool] = _is_any
     """Says which of these works it predicts, on the unit of that rate, beside those that an earlier row does."""
     model: str = "model.MODEL"
@@ -137,16 +134,13 @@ _ROWS: Final = (
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims, reader="load_scored"),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
-    OpModel(name="experts", family="experts", dims=ExpertsDims, more_dims=(GroupedDims,)),
+    OpModel(name="experts", family="experts", dims=ExpertsDims),
     OpModel(name="collective", family="collective", dims=CollectiveDims),
     OpModel(name="embedding", family="embedding", dims=EmbeddingDims, is_measured=False),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""
-_BY_DIMS: Final = {
-    dims: tuple(row for row in _ROWS if dims in (row.dims, *row.more_dims))
-    for dims in {dims for row in _ROWS for dims in (row.dims, *row.more_dims)}
-}
+_BY_DIMS: Final = {dims: tuple(row for row in _ROWS if row.dims is dims) for dims in {row.dims for row in _ROWS}}
 
 
 def model_of(work: Work, rate: Rate) -> OpModel | None:

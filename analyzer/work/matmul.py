@@ -12,7 +12,7 @@ from math import prod
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, optional_tensor_at, result_at, tensor_at, tensors_at
 from .traffic import broadcast_shape, bytes_of, distinct_count, total_bytes
-from .work import ExpertsFormat, Family, GroupedDims, MatmulDims, RaggedSide, Work, build_work
+from .work import Family, MatmulDims, Work, build_work
 
 _PAIRS = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k: each is two multiply-adds."""
@@ -236,7 +236,7 @@ def grouped_mm(signature: Signature) -> Work:
 def scaled_grouped_mm(signature: Signature) -> Work:
     """fp8 grouped product with scales at 2 and 3, offsets at 4."""
     extras = tensors_at(signature, 2, 3, 4, 5)
-    return _grouped_product(signature, extras, offsets_position=4, out_dtype="bfloat16", weights=ExpertsFormat.FP8)
+    return _grouped_product(signature, extras, offsets_position=4, out_dtype="bfloat16")
 
 
 def _grouped_product(
@@ -245,7 +245,6 @@ def _grouped_product(
     *,
     offsets_position: int,
     out_dtype: str | None = None,
-    weights: ExpertsFormat = ExpertsFormat.PLAIN,
 ) -> Work:
     a, b = tensor_at(signature, 0), tensor_at(signature, 1)
     if not {len(a.shape), len(b.shape)} <= {2, 3}:
@@ -269,14 +268,22 @@ def _grouped_product(
         written_bytes=written,
         dtype=a.dtype,
         is_matrix=True,
-        dims=_group_dims(a, b, groups, weights),
+        dims=_group_dims(a, b, groups),
     )
 
 
-def _group_dims(a: TensorSpec, b: TensorSpec, groups: int, weights: ExpertsFormat) -> MatmulDims | GroupedDims:
-    """Return equal products where both operands are batched, else the side that the groups share out."""
-    rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+def _group_dims(a: TensorSpec, b: TensorSpec, groups: int) -> MatmulDims:
+    """Return equal products in place of those of groups that share out rows, columns, or the summed side.
+
+    Rows that choose among g groups at random reach g (1 - (1 - 1 / g)^rows) of them.
+    """
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if len(a.shape) == len(b.shape) == 3:
-        return MatmulDims(batch=groups, m=rows, n=columns, k=k)
-    side = RaggedSide.ROWS if len(b.shape) == 3 else RaggedSide.COLUMNS if len(a.shape) == 3 else RaggedSide.DEPTH
-    return GroupedDims(groups=groups, rows=rows, columns=columns, depth=k, ragged=side, weights=weights)
+        return MatmulDims(batch=groups, m=m, n=n, k=k)
+    if len(a.shape) == len(b.shape):
+        return MatmulDims(batch=groups, m=m, n=n, k=max(k // max(groups, 1), 1), is_grouped=True)
+    shared = m if len(b.shape) == 3 else n
+    busy = max(round(groups * (1.0 - (1.0 - 1.0 / max(groups, 1)) ** shared)), 1)
+    each = max(round(shared / busy), 1)
+    m, n = (each, n) if len(b.shape) == 3 else (m, each)
+    return MatmulDims(batch=busy, m=m, n=n, k=k, is_grouped=True)

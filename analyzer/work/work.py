@@ -68,6 +68,8 @@ class MatmulDims:
     """Whether k is contiguous in both operands (x @ weightᵀ), m in the left one (a weights' gradient); None: unsaid."""
     distinct_ratio: float = 1.0
     """Of the operands' elements, those in places of their own: less where a batch shares an operand (stride 0)."""
+    is_grouped: bool = False
+    """Whether groups share out one side among themselves, as experts do: the batch is of those that have any of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,17 +247,6 @@ class ExpertsFormat(IntEnum):
     """Weights of 8 bits, widened in the kernel."""
 
 
-class RaggedSide(IntEnum):
-    """Name the side of grouped products that groups share out among themselves."""
-
-    ROWS = 0
-    """Rows of the inputs, as tokens are shared out among experts."""
-    COLUMNS = 1
-    """The same with operands turned round."""
-    DEPTH = 2
-    """The summed side, as in the gradient of the weights."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsDims:
     """Hold a layer of experts on one rank: `top_k` of `experts` for each token, of which `local_experts` are here.
@@ -284,19 +275,6 @@ class ExpertsDims:
     """Which one ran, or is asked for; None: the default of each GPU and format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedDims:
-    """Hold grouped products [rows, depth] @ [depth, columns], of which one side is shared out among `groups`."""
-
-    groups: int
-    rows: int
-    """Of all groups together where `ragged` says so, else of each; likewise columns and depth."""
-    columns: int
-    depth: int
-    ragged: RaggedSide = RaggedSide.ROWS
-    weights: ExpertsFormat = ExpertsFormat.PLAIN
-
-
 Dims = (
     MatmulDims
     | AttentionDims
@@ -307,7 +285,6 @@ Dims = (
     | LatentAttentionDims
     | StateSpaceDims
     | ExpertsDims
-    | GroupedDims
     | CollectiveDims
 )
 

@@ -251,6 +251,7 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         return
     yield "## Iterations on many GPUs"
     yield from _paragraphs("iterations")
+    yield from iterations.guess_lines(rows)
     yield iterations.iteration_sheet(rows)
     worst = iterations.worst_iteration_sheet(rows)
     yield f"{worst.title}:"

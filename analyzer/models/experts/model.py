@@ -7,7 +7,7 @@
     T_cache   = max(bytes that all tiles ask for / L2 rate, waves * bytes of a tile / an SM's port)
 
 Experts' rows are padded to whole tiles, so that few rows per expert compute for nothing and read all weights of the
-experts that they hit (`routing`). A product that is no layer (`grouped_mm`) has no second one and no passes.
+experts that they hit (`routing`).
 
 The forms and priors were chosen while reading the errors of all five measured GPUs, each left out.
 """
@@ -71,11 +71,10 @@ def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Co
     tiles = (None, None) if choice is None else (choice % len(TILES), choice // len(TILES))
     first, first_tile = product_s(p, machine, values, product_of(p, machine, p.hidden, p.columns), tiles[0])
     second, second_tile = product_s(p, machine, values, product_of(p, machine, p.intermediate, p.hidden), tiles[1])
-    is_layer = p.intermediate > 0
-    products = first + np.where(is_layer, second, 0.0)
-    passes = np.where(is_layer, passes_s(p, machine), 0.0)
-    starts = np.where(is_layer, 2.0, 1.0) * values["start_us"] * 1e-6
-    overhead = starts + machine.expert_s * p.local_experts + machine.launches * machine.launch_s
+    products, passes = first + second, passes_s(p, machine)
+    overhead = (
+        2.0 * values["start_us"] * 1e-6 + machine.expert_s * p.local_experts + machine.launches * machine.launch_s
+    )
     total = products + passes + overhead
     mean = p.rows / np.maximum(p.busy, 1.0)
     uneven = p.most / np.maximum(mean, 1e-9)

@@ -1,4 +1,4 @@
-"""Layers of experts and grouped products as columns."""
+"""Layers of experts as columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,12 +7,11 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....records import dataclass
-from ....specs.experts_kernels import ExpertsKernel
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide, Work
-from ..frame.problems import copies_between, element_bytes, rate_codes, rates_of
-from .routing import HEIGHTS, UNKNOWN, RankLoad, load_of, rank_load
+from ...work.work import ExpertsDims, ExpertsFormat, Work
+from ..frame.problems import copies_between, dims_of, element_bytes, rate_codes, rates_of
+from .routing import HEIGHTS, UNKNOWN, RankLoad, rank_load
 
 ANY_KERNEL: Final = -1
 """`kernel` of a problem that takes each GPU's default."""
@@ -44,10 +43,10 @@ FORMAT_BYTES: Final[Mapping[ExpertsFormat, FormatBytes]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpertsProblems:
-    """Hold layers of experts as columns; a grouped product is one without a second product."""
+    """Hold layers of experts as columns."""
 
     tokens: Floats
-    """That enter the layer; 0 for a grouped product."""
+    """That enter the layer."""
     choices: Floats
     """Pairs of a token and any expert, of other ranks too."""
     rows: Floats
@@ -67,7 +66,7 @@ class ExpertsProblems:
     columns: Floats
     """Of the first product: twice the intermediate size where it is gated."""
     intermediate: Floats
-    """Depth of the second product; 0: there is none."""
+    """Depth of the second product."""
     experts: Floats
     """That the routing chooses among."""
     local_experts: Floats
@@ -86,30 +85,28 @@ class ExpertsProblems:
     """Sets of weights between two uses of the same ones."""
 
 
+_SIZES: Final = ("tokens", "hidden", "intermediate", "experts", "local_experts")
+
+
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ExpertsProblems:
-    """Return the problems of layers of experts and of grouped products on the units of `rates`."""
-    loads = [_load(work) for work in works]
-    sizes = np.array([_sizes(work) for work in works], dtype=np.float64).T
-    formats = [_format(work) for work in works]
+    """Return the problems of layers of experts on the units of `rates`."""
+    dims = dims_of(works, ExpertsDims)
+    formats = [item.weights for item in dims]
     found = [FORMAT_BYTES[item] for item in formats]
     own = element_bytes(rates)
     is_plain = np.array([item is ExpertsFormat.PLAIN for item in formats], dtype=bool)
-    kernels = [_kernel(work) for work in works]
+    kernels = [ANY_KERNEL if item.kernel is None else int(item.kernel) for item in dims]
     return ExpertsProblems(
-        tokens=sizes[0],
-        choices=sizes[6],
-        hidden=sizes[1],
-        columns=sizes[2],
-        intermediate=sizes[3],
-        experts=sizes[4],
-        local_experts=sizes[5],
-        **load_columns(loads),
+        **{name: np.array([float(getattr(item, name)) for item in dims]) for name in _SIZES},
+        choices=np.array([float(item.tokens * item.top_k) for item in dims]),
+        columns=np.array([float(item.intermediate * (2 if item.is_gated else 1)) for item in dims]),
+        **load_columns([_load(item) for item in dims]),
         input_bytes=np.where(is_plain, own, [item.inputs for item in found]),
         weight_bytes=np.where(is_plain, own, [item.weights for item in found]),
         rate=rate_codes([item.rate or rate for item, rate in zip(found, rates, strict=True)]),
         format=np.array([int(item) for item in formats], dtype=np.int64),
         kernel=np.array(kernels, dtype=np.int64),
-        quantized=np.array([isinstance(w.dims, ExpertsDims) and w.dims.is_quantized for w in works], dtype=np.int64),
+        quantized=np.array([item.is_quantized for item in dims], dtype=np.int64),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
     )
 
@@ -130,60 +127,19 @@ def load_columns(loads: Sequence[RankLoad]) -> dict[str, Floats]:
     }
 
 
-def _load(work: Work) -> RankLoad:
-    match work.dims:
-        case ExpertsDims() as dims:
-            ranks = max(dims.experts // max(dims.local_experts, 1), 1)
-            skew = UNKNOWN if dims.skew is None else dims.skew
-            return rank_load(dims.tokens, dims.top_k, dims.experts, ranks, skew)
-        case GroupedDims() as dims:
-            groups = max(dims.groups, 1)
-            if dims.ragged is RaggedSide.DEPTH:
-                return load_of(np.full((1, groups), float(dims.rows)))
-            rows = dims.columns if dims.ragged is RaggedSide.COLUMNS else dims.rows
-            return rank_load(rows, 1, groups, 1, UNKNOWN)
-        case _:
-            raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
-
-
-def _sizes(work: Work) -> tuple[int, ...]:
-    """Return tokens, depth and columns of the first product, depth of the second, experts, those here, choices."""
-    match work.dims:
-        case ExpertsDims() as dims:
-            columns = dims.intermediate * (2 if dims.is_gated else 1)
-            sizes = (dims.tokens, dims.hidden, columns, dims.intermediate, dims.experts, dims.local_experts)
-            return (*sizes, dims.tokens * dims.top_k)
-        case GroupedDims() as dims:
-            depth, columns = dims.depth, dims.columns
-            if dims.ragged is RaggedSide.DEPTH:
-                depth = max(depth // max(dims.groups, 1), 1)
-            if dims.ragged is RaggedSide.COLUMNS:
-                columns = dims.rows
-            return 0, depth, columns, 0, dims.groups, dims.groups, 0
-        case _:
-            raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
-
-
-def _format(work: Work) -> ExpertsFormat:
-    return work.dims.weights if isinstance(work.dims, ExpertsDims | GroupedDims) else ExpertsFormat.PLAIN
-
-
-def _kernel(work: Work) -> int:
-    if isinstance(work.dims, GroupedDims):
-        return int(ExpertsKernel.GROUPED_MM)
-    kernel = work.dims.kernel if isinstance(work.dims, ExpertsDims) else None
-    return ANY_KERNEL if kernel is None else int(kernel)
+def _load(dims: ExpertsDims) -> RankLoad:
+    ranks = max(dims.experts // max(dims.local_experts, 1), 1)
+    skew = UNKNOWN if dims.skew is None else dims.skew
+    return rank_load(dims.tokens, dims.top_k, dims.experts, ranks, skew)
 
 
 def least_work(problems: ExpertsProblems) -> WorkTable:
     """Return the least that any kernel computes and moves: busy experts' weights and the tokens, once.
 
-    Tokens come and go in 16 bits, or as a grouped product's own operands.
+    Tokens come and go in 16 bits.
     """
     p = problems
     weights = p.busy * (p.hidden * p.columns + p.intermediate * p.hidden)
     flops = 2.0 * p.rows * (p.hidden * p.columns + p.intermediate * p.hidden)
-    is_layer = p.intermediate > 0
-    ends = np.where(is_layer, 2.0 * np.minimum(p.rows, p.tokens) * p.hidden * 2.0, 0.0)
-    alone = np.where(is_layer, 0.0, p.rows * (p.hidden * p.input_bytes + p.columns * 2.0))
-    return WorkTable(flops=flops, moved_bytes=weights * p.weight_bytes + ends + alone, rate=rates_of(p.rate))
+    ends = 2.0 * np.minimum(p.rows, p.tokens) * p.hidden * 2.0
+    return WorkTable(flops=flops, moved_bytes=weights * p.weight_bytes + ends, rate=rates_of(p.rate))

@@ -77,6 +77,8 @@ class MatmulProblems:
     """Share of the operands' bytes in places of their own: less than 1 where a batch shares an operand."""
     layout: Codes
     """`OperandLayout`."""
+    grouped: Codes
+    """1 where groups share out one side, which the batch stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
         distinct=np.array([item.distinct_ratio for item in dims]),
         layout=np.array([layout_of(item) for item in dims], dtype=np.int64),
+        grouped=np.array([item.is_grouped for item in dims], dtype=np.int64),
     )
 
 
@@ -186,9 +189,11 @@ def _out_bytes(work: Work, dims: MatmulDims) -> float:
     """Return bytes moved per element of the result; sums over the batch write less than a product each.
 
     An addend as large as the result, such as a gradient that further ones are added to, is read beside: its elements
-    have whole bytes, what is over are scales.
+    have whole bytes, what is over are scales. Grouped products have none.
     """
     results = max(1, dims.batch * dims.m * dims.n)
+    if dims.is_grouped:
+        return work.written_bytes / results
     operands = _width(work) * dims.distinct_ratio * dims.batch * (dims.m * dims.k + dims.k * dims.n)
     addend = (work.read_bytes - operands) / results
     return work.written_bytes / results + (round(addend) if addend >= _LEAST_ADDEND_BYTES else 0.0)

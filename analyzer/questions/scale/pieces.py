@@ -33,7 +33,7 @@ from ...whatif.apply import change_graph, changed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.scenario import Scenario
 from ...work import Family
-from ...work.work import GroupedDims
+from ...work.work import MatmulDims
 from .parts import LINKS, PlanPart, part_of_group
 from .power import PiecePower, piece_power
 
@@ -294,7 +294,7 @@ def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, 
     paths = {
         _layer_path(trace.strings[module])
         for module, work in zip(modules.tolist(), workload.works, strict=True)
-        if module >= 0 and work is not None and isinstance(work.dims, GroupedDims)
+        if module >= 0 and work is not None and isinstance(work.dims, MatmulDims) and work.dims.is_grouped
     }
     if not paths:
         return np.zeros(len(prediction.fleet.gpus))

@@ -152,6 +152,7 @@ class OpBook:
             copies=COLD_COPIES * one,
             distinct=one,
             layout=zeros,
+            grouped=zeros,
         )
         model = "matmul" if found.kind == MatmulKernel.PLAIN else "matmul_quantized"
         self.add(model, problems, at, StepPart.PRODUCTS, times)

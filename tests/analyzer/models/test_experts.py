@@ -17,7 +17,7 @@ from wavecast.analyzer.models.experts.routing import HEIGHTS, RankLoad, rank_loa
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.work import Family, Work
-from wavecast.analyzer.work.work import Dims, ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide
+from wavecast.analyzer.work.work import Dims, ExpertsDims, ExpertsFormat
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
@@ -27,7 +27,6 @@ from wavecast.specs.gpu import Rate
 
 FLEET = build_fleet(load_catalog().gpus)
 MIXTRAL = ExpertsDims(tokens=256, hidden=4096, intermediate=14336, experts=8, local_experts=8, top_k=2)
-GROUPED = GroupedDims(groups=8, rows=512, columns=28672, depth=4096)
 SKEWS = (-1.0, 0.0, 0.6, 1.01, 1.2)
 
 
@@ -90,16 +89,6 @@ def test_every_gpu_has_a_time_by_every_kernel_and_format(kernel: ExpertsKernel |
     found = times(replace(MIXTRAL, kernel=kernel, weights=weights))
     assert np.isfinite(found).all()
     assert (found > 0).all()
-
-
-@pytest.mark.parametrize("ragged", RaggedSide)
-def test_grouped_products_have_a_time_on_every_gpu(ragged: RaggedSide) -> None:
-    assert np.isfinite(times(replace(GROUPED, ragged=ragged))).all()
-
-
-def test_a_product_of_turned_operands_takes_as_long() -> None:
-    turned = replace(GROUPED, rows=28672, columns=512, ragged=RaggedSide.COLUMNS)
-    assert times(GROUPED) == pytest.approx(times(turned))
 
 
 @pytest.mark.parametrize(

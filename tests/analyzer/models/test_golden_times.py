@@ -112,6 +112,7 @@ def products(names: tuple[str, ...]) -> MatmulProblems:
         copies=turns(6.0, 1.0, of=5),
         distinct=np.ones(COUNT),
         layout=np.zeros(COUNT, dtype=np.int64),
+        grouped=np.zeros(COUNT, dtype=np.int64),
     )
 
 

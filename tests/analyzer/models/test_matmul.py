@@ -51,6 +51,7 @@ def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulPr
         copies=np.full(count, 6.0),
         distinct=np.ones(count),
         layout=np.zeros(count, dtype=np.int64),
+        grouped=np.zeros(count, dtype=np.int64),
     )
 
 
@@ -234,6 +235,14 @@ def test_works_become_problems() -> None:
     assert problems.right_bytes[2] == pytest.approx(0.53)
     assert problems.m.tolist() == [16.0, 16.0, 16.0, 1.0]
     assert not problems.quantized.any()
+
+
+def test_grouped_products_take_as_long_as_a_batch_of_them_within_more() -> None:
+    batch = products((8, 512, 4096, 1024))
+    plain, grouped = (run(column(item), EVERY) for item in (batch, replace(batch, grouped=np.ones(1, np.int64))))
+    assert plain.unstated is None
+    assert grouped.unstated is not None
+    assert (grouped.time_ns == plain.time_ns).all()
 
 
 def test_pairs_of_fp4_numbers_count_twice_along_k() -> None:

@@ -32,6 +32,7 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", layout: OperandLayout =
         kind=np.array([int(form.kind)]),
         quantized=np.zeros(1, dtype=np.int64),
         layout=np.array([int(layout)]),
+        grouped=np.zeros(1, dtype=np.int64),
     )
 
 

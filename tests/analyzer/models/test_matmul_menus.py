@@ -31,6 +31,7 @@ def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
         kind=np.array([int(form.kind)]),
         quantized=np.ones(1, dtype=np.int64),
         layout=np.zeros(1, dtype=np.int64),
+        grouped=np.zeros(1, dtype=np.int64),
     )
 
 

@@ -31,7 +31,6 @@ from wavecast.analyzer.work.work import (
     Dims,
     Direction,
     ExpertsDims,
-    GroupedDims,
     LatentAttentionDims,
     MatmulDims,
     RecurrentDims,
@@ -55,7 +54,7 @@ DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=64, heads=4, h
 
 EXPERTS = ExpertsDims(tokens=64, hidden=128, intermediate=64, experts=8, local_experts=8, top_k=2)
 LOOKUP = EmbeddingDims(rows=1000, row_bytes=256, lookups=64, streamed_bytes=1e4)
-GROUPED = GroupedDims(groups=8, rows=128, columns=64, depth=128)
+GROUPED = MatmulDims(batch=8, m=16, n=64, k=128, is_grouped=True)
 
 
 def work(family: Family, dims: Dims | None = None, *, is_matrix: bool = False, read_bytes: float = 1e5) -> Work:
@@ -107,7 +106,7 @@ CASES = (
     ("latent_attention", work(Family.ATTENTION, LATENT, is_matrix=True), Rate.MATRIX_BF16),
     ("state_space", work(Family.STATE_SPACE, DELTA, is_matrix=True), Rate.MATRIX_BF16),
     ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
-    ("experts", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
+    ("matmul", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
     ("embedding", work(Family.EMBEDDING, LOOKUP), Rate.FP32),
     ("vector", work(Family.EMBEDDING, RowDims(rows=8, columns=64, table_rows=99)), Rate.FP32),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
@@ -180,7 +179,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [21, 22, 23, 24]}
+    assert found == {"matmul": [0, 19], "vector": [21, 22, 23, 24]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

@@ -67,9 +67,12 @@ def _clamped(writer: Writer, x: Variable) -> Variable:
 
 
 def _biased(writer: Writer, x: Variable) -> Variable:
-    """Write y + p b for rows of each expert, in float32 as the router's chances p are, put together, and narrowed."""
+    """Write y + p b for rows of each expert, in float32 as the router's chances p are, put together, and narrowed.
+
+    The chances are where the rows are, as a view of them.
+    """
     tape, shape = writer.tape, x.shape
-    chance, bias = tape.tensor(FLOAT, shape[0], 1), writer.parameter(shape[1])
+    chance, bias = tape.tensor(FLOAT, shape[0], 1, view_of=x), writer.parameter(shape[1])
     scaled = writer.write("aten::mul", (bias, chance), *shape, dtype=FLOAT)
     total = writer.write("aten::add", (x, scaled, 1), *shape, dtype=FLOAT)
     found = writer.cast(writer.write("aten::clone", (total, "contiguous_format"), *shape, dtype=FLOAT), x.spec.dtype)

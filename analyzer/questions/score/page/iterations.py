@@ -1,6 +1,6 @@
 """Measured iterations on many GPUs, recommenders' and single networks', as sheets: errors by group, the worst rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,8 @@ TITLES: Final = {
     CARRIED_PLAN: "MFU of\nother plan",
     PERFECT_SCALING: "perfect\nscaling",
 }
+LEAST_OF_SOURCE: Final = 10
+"""Rows below which a source is not compared with guesses."""
 WORST_MODELS: Final = 10
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
 
@@ -46,6 +48,29 @@ def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
         groups += _grouped(rows, label)
     groups += _grouped(given, lambda row: f"from fewer GPUs: {_source(row)}, {row.model}")
     return _error_sheet("Iterations on many GPUs", "iterations", groups, TITLES, has_median=True)
+
+
+def guess_lines(rows: Sequence[IterationScore]) -> Iterator[str]:
+    """Say in which sources a fixed or carried utilisation comes nearer than wavecast, on the rows that have one."""
+    measured = (row for row in rows if not row.given_gpus)
+    found = group_by(measured, lambda row: _source(row) + (", experts" if row.has_experts else ""))
+    sources = {name: mine for name, mine in sorted(found.items()) if len(mine) >= LEAST_OF_SOURCE}
+    lost = []
+    for name, mine in sources.items():
+        for kind in (FIXED_MFU, CARRIED_GPU, CARRIED_PLAN):
+            known = [row for row in mine if kind in row.baselines_ns]
+            errors = [mean_error(known, by) for by in (kind, None, ANCHORED)]
+            if known and (errors[0] or 0.0) <= (errors[1] or 0.0):
+                given, own, anchored = map(percent, errors)
+                lost.append(
+                    f"{clean_text(name)}: {' '.join(TITLES[kind].split())} {given} % off, wavecast {own} (anchored "
+                    f"{anchored}; {len(known)} rows)"
+                )
+    if sources:
+        yield (
+            f"Of {len(sources)} sources of {LEAST_OF_SOURCE} iterations or more (dense models and experts apart), a "
+            f"fixed or carried utilisation comes nearer than wavecast in: {'; '.join(lost) or 'none'}."
+        )
 
 
 def recommender_sheet(rows: Sequence[IterationScore]) -> Sheet:

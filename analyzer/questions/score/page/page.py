@@ -29,7 +29,7 @@ from ..report import (
 )
 from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from . import own
-from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
+from .iterations import guess_lines, iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {
     ROOFLINE: "roofline",
@@ -256,6 +256,7 @@ def _notes(score: Score) -> Iterator[str]:
             "(wavecast) are given the nearest other chip's measurement of the same problem, where there is one."
         )
     yield from own.summary(score.own_networks)
+    yield from guess_lines(score.iterations)
     yield from score.notes
 
 

@@ -35,8 +35,10 @@ def decide(
             if state.share is Share.PARTIAL:
                 wanted[at] = now[at] = rules.reduced(spec, state)
     makes = call.name in MADE and not call.name.endswith("_like")
-    if not makes and any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now):
-        return _dispatched(call, now, wanted, rules)
+    # Gradients of what ran with the experts go there before they meet anything of it.
+    goes = is_backward and bool(linked) and all(state.share is Share.DISPATCHED for _, state in linked)
+    if not makes and (goes or any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now)):
+        return _dispatched(call, now, wanted, rules, goes=goes)
     return _divided(call, now, wanted, linked, rules, is_backward=is_backward)
 
 
@@ -102,8 +104,10 @@ def _made(
     return Outcome(wanted=tuple(wanted), places=places, results=tuple(results))
 
 
-def _dispatched(call: ShapedCall, states: list[State], wanted: list[State | None], rules: Rules) -> Outcome:
-    """Follow rows that are with their experts: products of groups take them there, all else that mixes them back."""
+def _dispatched(
+    call: ShapedCall, states: list[State], wanted: list[State | None], rules: Rules, *, goes: bool
+) -> Outcome:
+    """Follow rows that are with their experts: products of groups take them there, and the op where it `goes`."""
     grouped = call.name in _GROUPED
     naming = name_dims(call) if grouped else None
     places: list[Cut | None] = [None] * len(states)
@@ -131,14 +135,24 @@ def _dispatched(call: ShapedCall, states: list[State], wanted: list[State | None
             for spec in call.outputs
         ]
         return Outcome(wanted=tuple(wanted), places=tuple(places), results=tuple(results))
-    rows = [state.share is Share.DISPATCHED for state, spec in zip(states, call.inputs, strict=True) if spec.shape]
-    if all(rows):
-        found = tuple(State(Share.DISPATCHED) if spec.shape else WHOLE for spec in call.outputs)
-        return Outcome(wanted=tuple(wanted), places=tuple(places), results=found)
+    return _mixed(call, states, wanted, goes=goes)
+
+
+def _mixed(call: ShapedCall, states: list[State], wanted: list[State | None], *, goes: bool) -> Outcome:
+    """Leave rows with their experts where all are there or go there; else mix them back. A bias has no rows."""
+    pairs = list(zip(states, call.inputs, strict=True))
+    sent = [spec for state, spec in pairs if goes or state.share is Share.DISPATCHED]
+    rows = max(sent, key=lambda spec: spec.element_count).shape[:1] if sent else ()
+    of_rows = [bool(rows) and spec.shape[:1] == rows for _, spec in pairs]
+    if goes or all(state.share is Share.DISPATCHED for state, is_mine in zip(states, of_rows, strict=True) if is_mine):
+        for at in (at for at, is_mine in enumerate(of_rows) if is_mine and states[at].share is not Share.DISPATCHED):
+            wanted[at] = State(Share.DISPATCHED)
+        found = tuple(State(Share.DISPATCHED) if rows and spec.shape[:1] == rows else WHOLE for spec in call.outputs)
+        return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=found)
     for at, state in enumerate(states):
         if state.share is Share.DISPATCHED:
             wanted[at] = WHOLE
-    return Outcome(wanted=tuple(wanted), places=tuple(places), results=(WHOLE,) * len(call.outputs))
+    return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(WHOLE,) * len(call.outputs))
 
 
 def _unknown(call: ShapedCall, states: list[State], wanted: list[State | None]) -> Outcome:

@@ -1,5 +1,6 @@
 """Follows through all ops how their tensors are shared, and notes where ranks must exchange what they have."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -62,6 +63,12 @@ class ShareWalk:
     _rows: dict[State, int] = field(default_factory=lambda: {WHOLE: 0})
     _steps: dict[object, _Step] = field(default_factory=dict)
     _unchanged: dict[int, int] = field(default_factory=dict)
+    _readers: Counter[int] = field(default_factory=Counter)
+    """Ops that read each storage."""
+
+    def __post_init__(self) -> None:
+        storages = self.subject.storages
+        self._readers.update(item for read in self.subject.inputs for item in {storages[tensor] for tensor in read})
 
     def state_row(self, state: State) -> int:
         """Return the row of a state."""
@@ -214,7 +221,9 @@ class ShareWalk:
             storage, wanted = read[at], self.known[row]
             state = self.known[self.states[storage]]
             if (state.share, wanted.share) in _FREE:
-                if wanted.share in (Share.FEATURES, Share.EXPERTS) and storage in subject.parameters:
+                # Cached keys, which a step joins with its token's, are given for one op alone.
+                is_for_one = storage not in subject.made and self._readers[storage] == 1
+                if wanted.share in (Share.FEATURES, Share.EXPERTS) and (storage in subject.parameters or is_for_one):
                     self.states[storage] = row
                 continue
             self.exchanges.convert(op, at, call.inputs[at], state, wanted)

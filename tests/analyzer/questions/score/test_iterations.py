@@ -31,12 +31,13 @@ from wavecast.analyzer.questions.score.distributed.scoring import (
 )
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, ProductFormat, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
-from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
+from wavecast.analyzer.questions.score.page.iterations import guess_lines, iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
 from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
+from wavecast.analyzer.whatif.parallel.derive import derive_ranks
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan
 from wavecast.benchmarks.make.accuracy import read_score_json
 from wavecast.errors import InputError
 from wavecast.formats.trace.validate import validate
@@ -106,6 +107,15 @@ def test_the_stage_that_predicts_ahead_holds_fewer_layers(count: int, expected: 
     sizes = replace(SMALL, layers=61)
     assert piece_layers(replace(sizes, predicts_ahead=True), count) == expected
     assert max(piece_layers(sizes, count)) - min(piece_layers(sizes, count)) <= 1
+
+
+def test_rows_come_back_from_experts_after_their_bias_and_go_there_before_it() -> None:
+    sizes = replace(SMALL, experts=4, top_k=2, moe_ffn=256, has_expert_bias=True)
+    kernels = Kernels(is_routing_fused=True, sorts_rows=True)
+    trace = derive_ranks(synthesise(sizes, kernels, 1, 64), ParallelPlan(dp=2, ep=2))[0].trace
+    names = [trace.strings[name].rpartition("::")[2] for name in trace.ops.name.tolist()]
+    after = [names[at + 2] for at, name in enumerate(names) if name == "all_to_all_single"]
+    assert after == ["_grouped_mm", "index_copy"] * SMALL.layers + ["clone", "index_copy"] * SMALL.layers
 
 
 def test_adapters_leave_the_weights_gradients_out() -> None:
@@ -436,6 +446,15 @@ def make_score(plan: str, measured: float, predicted: float) -> IterationScore:
         split=Split.UNSEEN, measured_ns=measured, predicted_ns=predicted, low_ns=0.5 * predicted, high_ns=2 * predicted,
         baselines_ns={FIXED_MFU: 2 * measured},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicted", "said"), [(1.1e9, "in: none."), (4e9, "in: nemo: MFU 40 % 100 % off, wavecast 300")]
+)
+def test_sources_are_named_in_which_a_guess_is_better(predicted: float, said: str) -> None:
+    (line,) = guess_lines([make_score("tp=2", 1e9, predicted)] * 10)
+    assert said in line
+    assert not list(guess_lines([make_score("tp=2", 1e9, predicted)] * 9))
 
 
 def test_plans_are_compared_and_shown() -> None:

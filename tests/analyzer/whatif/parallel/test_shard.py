@@ -84,6 +84,24 @@ class Cached(Attention):
         return found
 
 
+class Joined(Attention):
+    """The same of one token, after those of a cache that grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = [torch.zeros(BATCH, KEY_HEADS, TOKENS, WIDTH // HEADS) for _ in "kv"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the token sees."""
+        query, *new = (
+            part(x).view(BATCH, 1, -1, WIDTH // HEADS).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        key, value = (torch.cat(both, 2) for both in zip(self.held, new, strict=True))
+        seen = functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+        found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, 1, -1))
+        return found
+
+
 class Gated(nn.Module):
     """Two columns and a row."""
 
@@ -288,6 +306,21 @@ def test_a_decoding_step_is_shared_as_a_profiler_records_it() -> None:
     }
     assert called(trace, "aten::index_copy_")[0][0] == (BATCH, KEY_HEADS // degree, TOKENS, WIDTH // HEADS)
     assert exchanges(trace) == {("all_reduce", BATCH * WIDTH, BATCH * WIDTH): 2 * LAYERS + 1}
+
+
+@torch.no_grad()
+def test_a_rank_holds_its_heads_of_the_cache_alone() -> None:
+    with torch.device("meta"):
+        model, tokens = Decoder(), torch.zeros(BATCH, 1, dtype=torch.long)
+        for block in model.layers:
+            block.attention = Joined()
+    recorded = trace_iteration(lambda: model(tokens), device="meta", mode="inference", batch_size=BATCH)
+    trace = shard_tensors(recorded, ParallelPlan(tp=4)).trace
+    cached = BATCH * KEY_HEADS * TOKENS * WIDTH // HEADS
+    for found, count in ((recorded, cached), (trace, cached // 4)):
+        joins = np.flatnonzero(found.ops.name == found.strings.index("aten::cat"))
+        held = found.operands.tensor[np.searchsorted(found.operands.op, joins)]
+        assert found.tensors.element_count[held].tolist() == [count] * 2 * LAYERS
 
 
 def test_the_optimizer_holds_parts_of_parameters(dense: Trace) -> None:
