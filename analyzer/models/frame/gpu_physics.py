@@ -11,7 +11,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....records import dataclass, replace
-from ....specs.fleet import Fleet
+from ....specs.fleet import Fleet, scale_rates
 from ....specs.generations import is_amd, is_since_volta, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Values, priors
@@ -123,7 +123,7 @@ class PowerLimits:
     delivered: PowerLimit
     capped: PowerLimit | None
     stretch: Floats
-    """`capped_stretch`, which all times are multiplied by in the end."""
+    """`capped_stretch`, by which clocks are lower already."""
 
 
 def power_limits(fleet: Fleet, values: Values) -> PowerLimits:
@@ -217,6 +217,7 @@ def least_clock_ratio(fleet: Fleet, power_ratio: Floats | float = 1.0) -> Floats
 
 def stretch(joule: Floats, full_s: Floats, limits: PowerLimits, values: Values) -> Floats:
     """Return `slow_down` for limits that are already columns."""
+    full_s = full_s / limits.stretch
     held = _sustained(joule, full_s, limits.delivered, values["throttle_exponent"])
     slow = held * full_s / (full_s + values["throttle_us"] * 1e-6)
     if limits.capped is not None:
@@ -237,7 +238,7 @@ def _sustained(joule: Floats, full_s: Floats, limit: PowerLimit, exponent: Float
 
 
 def capped_stretch(fleet: Fleet) -> Floats:
-    """Return by what a power cap multiplies the times of any busy GPU at least, [m]; 1 where there is none.
+    """Return by what a power cap divides the clock of any busy GPU at least, [m]; 1 where there is none.
 
     (draw / limit)^g of what a busy GPU usually draws; kernels that are known to draw more are stretched further.
 
@@ -249,6 +250,21 @@ def capped_stretch(fleet: Fleet) -> Floats:
     idle = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
     left = np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING)
     return np.maximum(USUAL_DRAW * (1.0 - idle) / left, 1.0) ** CAP_EXPONENT
+
+
+def at_capped_clock(fleet: Fleet) -> Fleet:
+    """Return the fleet at the clocks that caps leave: what waits for memory does not take longer.
+
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> from wavecast.specs.match import find_gpu
+    >>> (at_capped_clock(build_fleet([find_gpu(catalog, "rtx 3090@280W"), h100])).clock_hz / 1e6).round()
+    array([1626., 1980.])
+    """
+    if (fleet.power_ratio >= 1.0).all():
+        return fleet
+    ones = np.ones_like(fleet.clock_hz)
+    lowered = scale_rates(fleet, clock=1.0 / capped_stretch(fleet), bandwidth=ones, l2=ones, launch=ones)
+    return replace(lowered, tdp_w=fleet.tdp_w)
 
 
 def launch_s(fleet: Fleet, values: Values) -> Floats:
