@@ -29,6 +29,7 @@ from .gpu_physics import (
     LEAST_SWITCHING,
     NEWEST_PROCESS,
     REFERENCE_FLOPS,
+    capped_energy,
     capped_stretch,
     flops_per_clock,
     matrix_joule_per_flop,
@@ -187,20 +188,6 @@ def joule_per_byte(fleet: Fleet) -> Floats:
     of_kind = np.zeros(len(MemoryKind))
     of_kind[list(MEMORY_PICOJOULE_PER_BIT)] = list(MEMORY_PICOJOULE_PER_BIT.values())
     return np.asarray((8.0 * of_kind[fleet.memory_kind] + CHIP_PICOJOULE_PER_BYTE * process_energy(fleet)[0]) * _PICO)
-
-
-def capped_energy(fleet: Fleet) -> Floats:
-    """Return what a cap leaves of the energy of an operation, [m].
-
-    Where the clock follows power to the g (`CAP_EXPONENT`), power goes with the clock to the 1/g, and the energy of an
-    operation with one less.
-
-    >>> from wavecast.specs.match import find_gpu
-    >>> from wavecast.specs.fleet import build_fleet
-    >>> capped_energy(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
-    array([0.84, 1.  ])
-    """
-    return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
 
 
 def vector_joule_per_flop(fleet: Fleet) -> Floats:
