@@ -19,12 +19,14 @@ generation in float16 by transformers, 128 or 256 tokens after a prompt of ten, 
 its links. What the host takes between tokens is not known: power is predicted for the measured time.
 
 The four `PowerConstants` are fitted to the recordings on their own GPU and to the public runs, with the form chosen in
-sight of all. "Left out": each network's recordings, or each card's runs, by constants from all others. "By the others":
-recordings by constants from other people's cards alone, and these by constants from our recordings alone.
+sight of all; `--write` puts them where they are shipped. "Left out": each network's recordings, or each card's runs, by
+constants from all others. "By the others": recordings by constants from other people's cards alone, and these by
+constants from our recordings alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -35,6 +37,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from wavecast.analyzer.iteration.decision.electricity import PowerDraw
 from wavecast.analyzer.iteration.energy import power_half_width
+from wavecast.analyzer.models.frame import energy
 from wavecast.analyzer.models.frame.energy import (
     FITTED,
     LAUNCH_NS,
@@ -89,8 +92,12 @@ LEAST_MS: Final = 0.1
 
 @click.command(help=__doc__)
 @click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def main(data: Path) -> None:
+@click.option("--write", is_flag=True, help="Write what is fitted to all where it is shipped; nothing else is printed.")
+def main(data: Path, *, write: bool) -> None:
     """Print what was measured beside what is predicted."""
+    if write:
+        write_constants(fit_constants([*own_runs(data), *public_runs()]))
+        return
     for card in dict.fromkeys(name for name, _ in HELD_W):
         _print(f"curve of {card}", *curve_errors(data, card))
     for row in metered_rows():
@@ -122,6 +129,15 @@ def main(data: Path) -> None:
             _print(f"B200 {name}, those that the meter had settled on, watts", errors[settled], inside[settled])
             known.append(errors[settled])
     _print("B200, all that the meter had settled on, watts", np.concatenate(known))
+
+
+def write_constants(constants: PowerConstants) -> None:
+    """Write the constants, with three digits, into the module that ships them."""
+    path = Path(energy.__file__)
+    text = path.read_text(encoding="utf-8")
+    for name, value in zip(NAMES, astuple(constants), strict=True):
+        text = re.sub(rf"(    {name}: float = )[\d.]+", rf"\g<1>{value:.3g}", text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _groups(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
