@@ -14,7 +14,7 @@ from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
     "Energy is the board's, what idles included and no more than its limit: by what each op computes, moves and "
-    "waits for (docs/evidence/energy.md)."
+    "waits for, on data as varied as trained networks' (docs/evidence/energy.md)."
 )
 
 
