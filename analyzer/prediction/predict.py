@@ -97,7 +97,14 @@ def predict_measured(
     assignments, recorded = _assign_both(workload, attention, library)
     modelled = covered_rows(assignments, count) & np.isin(workload.kind, (KernelKind.KERNEL, KernelKind.COLLECTIVE))
     here, there = at_capped_clock(origin), at_capped_clock(fleet)
-    move = Move(trace=trace, workload=workload, origin=here, origin_bounds=source_bounds, fleet=there, bounds=bounds)
+    move = Move(
+        trace=trace,
+        workload=workload,
+        origin=here,
+        origin_bounds=bound_ops(workload.work, here),
+        fleet=there,
+        bounds=bounds if there is fleet else bound_ops(workload.work, there),
+    )
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
     time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
