@@ -243,7 +243,7 @@ def at_capped_clock(fleet: Fleet) -> Fleet:
     >>> from wavecast.specs.fleet import build_fleet
     >>> from wavecast.specs.match import find_gpu
     >>> (at_capped_clock(build_fleet([find_gpu(catalog, "rtx 3090@280W"), h100])).clock_hz / 1e6).round()
-    array([1626., 1980.])
+    array([1625., 1980.])
     """
     if (fleet.power_ratio >= 1.0).all():
         return fleet
