@@ -60,7 +60,7 @@ USUAL_DRAW: Final = 0.78
 """Of the power for switching, what a busy GPU draws at full clock where a kernel's own arithmetic does not say more.
 Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W
 and 0.82 at 230 W, in fp32 0.87 at 280 W (blog.qwertyforce.dev), ResNet-50 at least 0.95 at 280 W (pugetsystems.com);
-this says 0.96 and 0.80."""
+this leaves 0.96 and 0.80 of the clock."""
 IDLE_SHARE: Final = 0.16
 GDDR_IDLE_SHARE: Final = 0.28
 """Of the board's power: the priors of `idle_share` and `gddr_idle_share`."""
