@@ -20,8 +20,8 @@ HALF_WIDTH: Final = 0.18
 constants that did not see the network, and runs of each of seven other cards with constants that did not see the card
 (`benchmarks/check/energy_check.py`)."""
 FOREIGN_HALF_WIDTH: Final = 0.45
-"""Where no board of the vendor, or of the generation, was metered as it ran networks: an assumption. B200's single ops
-on data of which nothing is known draw from half to all of what is said of them."""
+"""Where no board of the vendor, or of the generation, was metered as it ran networks: an assumption. B200's products
+tell little of it: those that the meter settled on are nearly all at the board's limit."""
 
 
 def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:

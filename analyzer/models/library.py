@@ -12,7 +12,7 @@ from ...records import dataclass, field, replace
 from ...specs.fleet import Fleet, take_gpus
 from ..work.indices import Spread
 from .frame.correction import Calibration, Network, correct, correction_factor, descriptors
-from .frame.gpu_physics import capped_stretch
+from .frame.gpu_physics import at_capped_clock
 from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.parameters import GpuFactors, Values, resolve, scale_gpus, theta_size
@@ -149,10 +149,10 @@ def _values(fitted: Fitted, fleet: Fleet) -> Values:
 def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
     """Predict with one model: simulator, learned correction, interval."""
     known = prepare(fitted, fleet) if prepared is None else prepared
+    if fitted.model.name != LINKS_ALONE:
+        fleet = at_capped_clock(fleet)
     estimate = fitted.model.simulate(problems, fleet, known.values, None)
     time_ns = corrected_ns(fitted, estimate)
-    if fitted.model.name != LINKS_ALONE and (fleet.power_ratio < 1.0).any():
-        time_ns = time_ns * capped_stretch(fleet)
     group = group_of(fitted.model, problems)
     width = half_width(fitted.interval, group, time_ns, known.width_factor)
     anchored = fitted.anchored_half_width[group] * factor_of(group, known.width_factor)

@@ -16,7 +16,7 @@ from ...specs.fabric import Fabric, LinkKind
 from ...specs.fleet import Fleet
 from ..models.collective.problems import is_kind, neighbours, problems_of_dims, wire_bytes
 from ..models.frame import energy
-from ..models.frame.gpu_physics import POWER_PARAMETERS
+from ..models.frame.gpu_physics import POWER_PARAMETERS, at_capped_clock
 from ..models.frame.parameters import prior_values
 from ..models.frame.problems import as_columns
 from ..models.library import Library
@@ -53,7 +53,7 @@ def op_joules(work: WorkTable, time_ns: Floats, fleet: Fleet, power: energy.Boar
     True
     """
     joule = energy.switching_joule(work.flops, work.moved_bytes, work.rate, fleet, power)
-    stalled_ns = np.maximum(time_ns - bound_ops(work, fleet).roofline_ns - energy.LAUNCH_NS, 0.0)
+    stalled_ns = np.maximum(time_ns - bound_ops(work, at_capped_clock(fleet)).roofline_ns - energy.LAUNCH_NS, 0.0)
     return np.asarray(joule + stalled_ns * (1e-9 * power.stalled_w))
 
 
@@ -76,7 +76,9 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: energy.B
     is_measured = (workload.busy_ns > 0) & (recorded_ns > 0)
     alone = np.divide(workload.busy_ns, recorded_ns, out=np.ones(len(share)), where=is_measured)
     alone[workload.is_family(Family.COLLECTIVE) | (workload.kind != KernelKind.KERNEL)] = 0.0
-    roofline_ns = np.where(workload.has_work, share, 0.0)[:, None] * prediction.bounds.roofline_ns
+    at_clock = at_capped_clock(fleet)
+    bounds = prediction.bounds if at_clock is fleet else bound_ops(work, at_clock)
+    roofline_ns = np.where(workload.has_work, share, 0.0)[:, None] * bounds.roofline_ns
     stalled_ns = np.maximum(prediction.time_ns - roofline_ns - energy.LAUNCH_NS, 0.0)
     stalled_ns *= np.minimum(alone, 1.0)[:, None]
     joule += stalled_ns * (1e-9 * power.stalled_w)

@@ -20,6 +20,7 @@ from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.generations import generation_codes, is_untested
 from ...specs.gpu import Gpu, chip_of
 from ...specs.nodes import Node
+from ..models.frame.gpu_physics import at_capped_clock
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
 from ..models.registry import Assignment
@@ -95,7 +96,15 @@ def predict_measured(
     count = len(workload.op)
     assignments, recorded = _assign_both(workload, attention, library)
     modelled = covered_rows(assignments, count) & np.isin(workload.kind, (KernelKind.KERNEL, KernelKind.COLLECTIVE))
-    move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
+    here, there = at_capped_clock(origin), at_capped_clock(fleet)
+    move = Move(
+        trace=trace,
+        workload=workload,
+        origin=here,
+        origin_bounds=bound_ops(workload.work, here),
+        fleet=there,
+        bounds=bounds if there is fleet else bound_ops(workload.work, there),
+    )
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
     time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method

@@ -19,12 +19,14 @@ generation in float16 by transformers, 128 or 256 tokens after a prompt of ten, 
 its links. What the host takes between tokens is not known: power is predicted for the measured time.
 
 The four `PowerConstants` are fitted to the recordings on their own GPU and to the public runs, with the form chosen in
-sight of all. "Left out": each network's recordings, or each card's runs, by constants from all others. "By the others":
-recordings by constants from other people's cards alone, and these by constants from our recordings alone.
+sight of all; `--write` puts them where they are shipped. "Left out": each network's recordings, or each card's runs, by
+constants from all others. "By the others": recordings by constants from other people's cards alone, and these by
+constants from our recordings alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -35,6 +37,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from wavecast.analyzer.iteration.decision.electricity import PowerDraw
 from wavecast.analyzer.iteration.energy import power_half_width
+from wavecast.analyzer.models.frame import energy
 from wavecast.analyzer.models.frame.energy import (
     FITTED,
     LAUNCH_NS,
@@ -63,6 +66,12 @@ B200_FORMATS: Final = {
     "nvfp4": (Rate.MATRIX_FP4, 0.5625),
 }
 """Unit and bytes of an operand."""
+B200_WORKERS: Final = 8
+"""GPUs of the machine, each of which began every weight with one size."""
+LARGEST_TENSOR: Final = 2**31
+"""Elements, at which sizes were left out."""
+REQUANTISED: Final = "fp8_block"
+"""Whose weights are quantised before every op."""
 GPU_BOUND: Final = 0.6
 """Of an iteration that a GPU is busy; below it, it is the host's."""
 SUSTAINED: Final = {
@@ -83,8 +92,12 @@ LEAST_MS: Final = 0.1
 
 @click.command(help=__doc__)
 @click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def main(data: Path) -> None:
+@click.option("--write", is_flag=True, help="Write what is fitted to all where it is shipped; nothing else is printed.")
+def main(data: Path, *, write: bool) -> None:
     """Print what was measured beside what is predicted."""
+    if write:
+        write_constants(fit_constants([*own_runs(data), *public_runs()]))
+        return
     for card in dict.fromkeys(name for name, _ in HELD_W):
         _print(f"curve of {card}", *curve_errors(data, card))
     for row in metered_rows():
@@ -109,8 +122,22 @@ def main(data: Path) -> None:
     for name, errors in sustained_errors(data):
         _print(f"H100 {name}, back to back, watts", errors)
     check_caps([run for run in runs if run.kind == "public"])
-    for name, errors, inside in b200_errors(data):
-        _print(f"B200 {name} ops of {LEAST_MS * 1e3:.0f} us and more, watts", errors, inside)
+    known = []
+    for name, errors, inside, settled in b200_errors(data):
+        _print(f"B200 {name}, all ops of {LEAST_MS * 1e3:.0f} us and more, watts", errors, inside)
+        if settled.any():
+            _print(f"B200 {name}, those that the meter had settled on, watts", errors[settled], inside[settled])
+            known.append(errors[settled])
+    _print("B200, all that the meter had settled on, watts", np.concatenate(known))
+
+
+def write_constants(constants: PowerConstants) -> None:
+    """Write the constants, with three digits, into the module that ships them."""
+    path = Path(energy.__file__)
+    text = path.read_text(encoding="utf-8")
+    for name, value in zip(NAMES, astuple(constants), strict=True):
+        text = re.sub(rf"(    {name}: float = )[\d.]+", rf"\g<1>{value:.3g}", text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _groups(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
@@ -167,19 +194,30 @@ def check_caps(runs: Sequence[Run]) -> None:
         click.echo(f"a cap saves, {what}: {100 * (1 - left.max()):.0f} to {100 * (1 - left.min()):.0f} % of the joules")
 
 
-def b200_errors(data: Path) -> Iterator[tuple[str, Floats, np.ndarray]]:
-    """Yield for products of each format on a B200: predicted over sampled power less 1, and which are inside."""
+def b200_errors(data: Path) -> Iterator[tuple[str, Floats, np.ndarray, np.ndarray]]:
+    """Yield for products of each format on a B200: predicted over sampled power less 1, which are inside, and settled.
+
+    NVML's power is an average over a second since Ampere (but GA100), and each op was read ten times in the second that
+    it ran (ai-dynamo/aiconfigurator, collector/helper.py): with it what the board drew before. Its collect_gemm.py
+    makes weights that fit L2 anew for each op, quantises block-scaled ones in FP8 anew, and takes the sizes of a weight
+    from the largest down. So what ran before an op is alike, and its reading settled, where the weight is kept and the
+    op is not the first on its GPU. Chosen by that program, not by the readings.
+    """
     fleet = build_fleet([find_gpu(load_catalog(), "B200")])
     half_width = float(power_half_width(fleet)[0])
     path = next((data / "serving" / "b200_power").glob("gemm__*.parquet"))
     table = {name: np.array(column) for name, column in pq.read_table(path).to_pydict().items()}
     kept = (table["latency"] >= LEAST_MS) & (table["power"] > 0)
+    sizes, longest = np.unique(table["m"]), np.maximum(table["n"], table["k"])
+    run = np.searchsorted(sizes, LARGEST_TENSOR / longest)
+    is_first = np.searchsorted(sizes, table["m"]) >= run - B200_WORKERS
     for name, (rate, element_bytes) in B200_FORMATS.items():
         rows = np.flatnonzero(kept & (table["gemm_dtype"] == name))
         m, n, k, time_ms, watts = (table[key][rows].astype(float) for key in ("m", "n", "k", "latency", "power"))
         moved = (m + n) * k * element_bytes + 2.0 * m * n
         errors = op_watts(fleet, rate, 2.0 * m * n * k, moved, time_ms * 1e6) / watts - 1.0
-        yield name, errors, np.abs(np.log1p(errors)) <= half_width
+        settled = ~is_first[rows] & (n * k * np.floor(2.0 * element_bytes) / 2.0 > fleet.l2_cache_bytes[0])
+        yield name, errors, np.abs(np.log1p(errors)) <= half_width, settled & (name != REQUANTISED)
 
 
 def sustained_errors(data: Path) -> Iterator[tuple[str, Floats]]:

@@ -104,15 +104,13 @@ def test_plans_follow_the_framework_that_is_asked_for(run: Run, sample: Path) ->
     assert all("buckets=megatron" in row["plan"] for row in rows)
 
 
-def test_energy_of_merged_kernels_is_said_to_be_unknown(run: Run, sample: Path) -> None:
+def test_merged_kernels_of_a_plan_take_less_energy(run: Run, sample: Path) -> None:
     asked = ("--to", "h100sxm", "--plan", "dp=4", "--electricity", "0.1", "--format", "json")
-    for options, told in (
-        ((), []),
-        (("--fuse-elementwise",), ["energy is not predicted of kernels that a compiler merges"]),
-    ):
-        document = json.loads(run("scale", sample, *asked, *options).stdout)
-        assert [text for text in document["warnings"] if "energy" in text] == told
-        assert (document["predictions"][0]["energy"] is None) == bool(told)
+    plain, merged = (
+        json.loads(run("scale", sample, *asked, *options).stdout)["predictions"][0]["energy"]["energy_j"]
+        for options in ((), ("--fuse-elementwise",))
+    )
+    assert 0.5 * plain < merged < plain
 
 
 def test_a_plan_file_is_read(run: Run, sample: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from .gpu_physics import (
     LEAST_SWITCHING,
     NEWEST_PROCESS,
     REFERENCE_FLOPS,
+    capped_energy,
     capped_stretch,
     flops_per_clock,
     matrix_joule_per_flop,
@@ -80,28 +81,28 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 class PowerConstants:
     """Hold what the power of networks told: `benchmarks/check/energy_check.py` fits them, and anew without each."""
 
-    stalled_nanojoule: float = 1.18
+    stalled_nanojoule: float = 1.12
     """a: of a clock of one multiprocessor of Hopper's size while neither FLOP nor bytes hold a kernel up."""
-    flop_overhead: float = 1.41
+    flop_overhead: float = 1.32
     """What is switched for each FLOP on matrix units over what the longest products' sustained clock says."""
-    lane_picojoule: float = 9.9
+    lane_picojoule: float = 9.39
     """Of a FLOP of products and convolutions on FP32 lanes in the 4 nm process, operands' way from shared memory
     included: 650 to 700 W less what idles at 50 TFLOP/s on H100 and H200 (`own/power.parquet`)."""
-    byte_overhead: float = 1.32
-    """c: what is moved for each byte over what a stream takes: read again, or on its way through caches that loops of
-    one stream do not use."""
+    byte_overhead: float = 1.53
+    """c: what a byte takes over one of a stream of constants: the data's own switching, and what is read again. Sums of
+    random numbers take 1.57 times a byte what copies of zeros do on H100 (`own/power.parquet`)."""
 
 
 FITTED: Final = PowerConstants()
-"""Rounded from a fit to the recordings with joules on H100 and H200 and to 55 runs on seven other cards. The form was
-chosen with all of them in sight; how good it is is said of each network and card by a fit without it."""
+"""Written by `energy_check --write`: a fit to the recordings with joules on H100 and H200 and to 55 runs on seven other
+cards. The form was chosen with all of them in sight; how good it is, fits without each network and card say."""
 GDDR_IDLE_SHARE: Final = 0.14
 GDDR_IDLE_W_PER_GB: Final = 1.05
 """What chip and board draw beside GDDR as they wait with their clocks up, of the board's power, and what GDDR does:
 about two watts for a device of two gigabytes, more of which share a bus on cards with more."""
 STALLED_SIZE_EXPONENT: Final = 0.3
 """Of what a stalled multiprocessor switches over its size, told by its matrix units' FLOP per clock, up to Hopper's:
-B200's ops do not draw more for their larger units. It does not shrink with the process: what a smaller one saves,
+nothing tells what larger units add. It does not shrink with the process: what a smaller one saves,
 larger caches and schedulers of newer multiprocessors took."""
 LANE_PROCESS_EXPONENT: Final = 0.53
 """Of `lane_picojoule` over the process's energy: P100 and V100 take 1.7 times Hopper's."""
@@ -171,7 +172,7 @@ def stalled_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
     Under a cap it goes with the clock to the 1/g (`CAP_EXPONENT`), as the voltage does.
 
     >>> stalled_w(fleet).round()
-    array([308., 146.])
+    array([293., 139.])
     """
     size = np.minimum(flops_per_clock(fleet) / REFERENCE_FLOPS, 1.0) ** STALLED_SIZE_EXPONENT
     joule = constants.stalled_nanojoule * _NANO * size
@@ -187,20 +188,6 @@ def joule_per_byte(fleet: Fleet) -> Floats:
     of_kind = np.zeros(len(MemoryKind))
     of_kind[list(MEMORY_PICOJOULE_PER_BIT)] = list(MEMORY_PICOJOULE_PER_BIT.values())
     return np.asarray((8.0 * of_kind[fleet.memory_kind] + CHIP_PICOJOULE_PER_BYTE * process_energy(fleet)[0]) * _PICO)
-
-
-def capped_energy(fleet: Fleet) -> Floats:
-    """Return what a cap leaves of the energy of an operation, [m].
-
-    Where the clock follows power to the g (`CAP_EXPONENT`), power goes with the clock to the 1/g, and the energy of an
-    operation with one less.
-
-    >>> from wavecast.specs.match import find_gpu
-    >>> from wavecast.specs.fleet import build_fleet
-    >>> capped_energy(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
-    array([0.84, 1.  ])
-    """
-    return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
 
 
 def vector_joule_per_flop(fleet: Fleet) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....records import dataclass, replace
-from ....specs.fleet import Fleet
+from ....specs.fleet import Fleet, scale_rates
 from ....specs.generations import is_amd, is_since_volta, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Values, priors
@@ -60,7 +60,7 @@ USUAL_DRAW: Final = 0.78
 """Of the power for switching, what a busy GPU draws at full clock where a kernel's own arithmetic does not say more.
 Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W
 and 0.82 at 230 W, in fp32 0.87 at 280 W (blog.qwertyforce.dev), ResNet-50 at least 0.95 at 280 W (pugetsystems.com);
-this says 0.96 and 0.80."""
+this leaves 0.96 and 0.80 of the clock."""
 IDLE_SHARE: Final = 0.16
 GDDR_IDLE_SHARE: Final = 0.28
 """Of the board's power: the priors of `idle_share` and `gddr_idle_share`."""
@@ -109,46 +109,30 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PowerLimit:
-    """Hold what a board's power leaves for switching and how far it lowers the clock; a column per GPU."""
+    """Hold what a board's power, or a cap below it, leaves for switching and how it lowers the clock; one per GPU."""
 
     switching_w: Floats
     least_clock_ratio: Floats
     """The lowest clock that the limit enforces over the boost clock."""
+    energy_ratio: Floats
+    """`capped_energy`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PowerLimits:
-    """Hold the limit that a board is delivered with, and the one that it is held to where any GPU is capped."""
-
-    delivered: PowerLimit
-    capped: PowerLimit | None
-    stretch: Floats
-    """`capped_stretch`, which all times are multiplied by in the end."""
-
-
-def power_limits(fleet: Fleet, values: Values) -> PowerLimits:
-    """Return the limits of each GPU."""
-    ones = np.ones_like(fleet.power_ratio)
-    is_capped = bool((fleet.power_ratio < 1.0).any())
-    return PowerLimits(
-        delivered=_limit(fleet, values, ones),
-        capped=_limit(fleet, values, fleet.power_ratio) if is_capped else None,
-        stretch=capped_stretch(fleet),
-    )
-
-
-def _limit(fleet: Fleet, values: Values, power_ratio: Floats) -> PowerLimit:
+def power_limit(fleet: Fleet, values: Values) -> PowerLimit:
+    """Return the limit of each GPU."""
     return PowerLimit(
-        switching_w=switching_w(fleet, values, power_ratio), least_clock_ratio=least_clock_ratio(fleet, power_ratio)
+        switching_w=switching_w(fleet, values),
+        least_clock_ratio=least_clock_ratio(fleet),
+        energy_ratio=capped_energy(fleet),
     )
 
 
-def switching_w(fleet: Fleet, values: Values, power_ratio: Floats | float = 1.0) -> Floats:
-    """Return what a share of the board's power leaves for switching, beside leakage, memory that idles, and regulators.
+def switching_w(fleet: Fleet, values: Values) -> Floats:
+    """Return what a board's power, or a cap, leaves for switching beside leakage, memory that idles, and regulators.
 
     What idles does not shrink with a cap.
     """
-    return np.asarray(fleet.tdp_w * np.maximum(power_ratio - _idle_share(fleet, values), LEAST_SWITCHING))
+    return np.asarray(fleet.tdp_w * np.maximum(fleet.power_ratio - _idle_share(fleet, values), LEAST_SWITCHING))
 
 
 def _idle_share(fleet: Fleet, values: Values) -> Floats:
@@ -198,46 +182,34 @@ def boosted_flops_per_s(peak_flops_per_s: Floats, joule_per_flop: Floats, fleet:
 def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:
     """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
 
-    `joule`: what switches in a kernel that takes `full_s` at the boost clock. The clock does not fall far below the
-    base clock. Short kernels end before it falls, but what a cap takes beyond that holds for the average of all
-    kernels: it is taken from short ones too.
+    `joule`: what switches at the boost clock in a kernel that takes `full_s` at the one that a cap leaves, if any. The
+    clock does not fall far below the base clock. Short kernels end before it falls.
     """
-    return stretch(joule, full_s, power_limits(fleet, values), values)
+    return stretch(joule, full_s, power_limit(fleet, values), values)
 
 
-def least_clock_ratio(fleet: Fleet, power_ratio: Floats | float = 1.0) -> Floats:
+def least_clock_ratio(fleet: Fleet) -> Floats:
     """Return the lowest clock that a power limit enforces over the boost clock.
 
     A cap lowers it in proportion: the voltage is at its least there, so that power falls with the clock.
     """
     known = fleet.base_clock_hz < fleet.clock_hz
     ratio = np.where(known, fleet.base_clock_hz / fleet.clock_hz, UNKNOWN_BASE_RATIO)
-    return np.asarray(LEAST_CLOCK * ratio * power_ratio)
+    return np.asarray(LEAST_CLOCK * ratio * fleet.power_ratio)
 
 
-def stretch(joule: Floats, full_s: Floats, limits: PowerLimits, values: Values) -> Floats:
+def stretch(joule: Floats, full_s: Floats, limit: PowerLimit, values: Values) -> Floats:
     """Return `slow_down` for limits that are already columns."""
-    held = _sustained(joule, full_s, limits.delivered, values["throttle_exponent"])
-    slow = held * full_s / (full_s + values["throttle_us"] * 1e-6)
-    if limits.capped is not None:
-        within, beyond = (
-            1.0 + _sustained(joule, full_s, limit, CAP_EXPONENT) for limit in (limits.delivered, limits.capped)
-        )
-        slow = (1.0 + slow) * np.maximum(beyond / (within * limits.stretch), 1.0) - 1.0
-    return np.asarray(slow)
-
-
-def _sustained(joule: Floats, full_s: Floats, limit: PowerLimit, exponent: Floats | float) -> Floats:
-    """Return by how much a limit stretches a kernel that goes on for long."""
-    squared = (joule / (full_s * limit.switching_w)) ** 2
+    squared = (joule * limit.energy_ratio / (full_s * limit.switching_w)) ** 2
     fourth = squared * squared
-    excess = (1.0 + fourth * fourth) ** (exponent / POWER_SHARPNESS) - 1.0
+    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
     most = 1.0 / limit.least_clock_ratio - 1.0
-    return np.asarray(excess / np.sqrt(np.sqrt(1.0 + (excess / most) ** 4)))
+    held = excess / np.sqrt(np.sqrt(1.0 + (excess / most) ** 4))
+    return np.asarray(held * full_s / (full_s + values["throttle_us"] * 1e-6))
 
 
 def capped_stretch(fleet: Fleet) -> Floats:
-    """Return by what a power cap multiplies the times of any busy GPU at least, [m]; 1 where there is none.
+    """Return by what a power cap divides the clock of any busy GPU at least, [m]; 1 where there is none.
 
     (draw / limit)^g of what a busy GPU usually draws; kernels that are known to draw more are stretched further.
 
@@ -249,6 +221,35 @@ def capped_stretch(fleet: Fleet) -> Floats:
     idle = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
     left = np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING)
     return np.maximum(USUAL_DRAW * (1.0 - idle) / left, 1.0) ** CAP_EXPONENT
+
+
+def capped_energy(fleet: Fleet) -> Floats:
+    """Return what a cap leaves of the energy of an operation, [m].
+
+    Where the clock follows power to the g (`CAP_EXPONENT`), power goes with the clock to the 1/g, and the energy of an
+    operation with one less.
+
+    >>> from wavecast.specs.match import find_gpu
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> capped_energy(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
+    array([0.84, 1.  ])
+    """
+    return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
+
+
+def at_capped_clock(fleet: Fleet) -> Fleet:
+    """Return the fleet at the clocks that caps leave: what waits for memory does not take longer.
+
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> from wavecast.specs.match import find_gpu
+    >>> (at_capped_clock(build_fleet([find_gpu(catalog, "rtx 3090@280W"), h100])).clock_hz / 1e6).round()
+    array([1625., 1980.])
+    """
+    if (fleet.power_ratio >= 1.0).all():
+        return fleet
+    ones = np.ones_like(fleet.clock_hz)
+    lowered = scale_rates(fleet, clock=1.0 / capped_stretch(fleet), bandwidth=ones, l2=ones, launch=ones)
+    return replace(lowered, tdp_w=fleet.tdp_w)
 
 
 def launch_s(fleet: Fleet, values: Values) -> Floats:

@@ -10,13 +10,13 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_square_tiles, has_tensor_memory, is_amd, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
-    PowerLimits,
+    PowerLimit,
     boosted_flops_per_s,
     dram_bytes_per_s,
     l2_bytes_per_s,
     launch_s,
     matrix_joule_per_flop,
-    power_limits,
+    power_limit,
     stretch,
 )
 from ..frame.parameters import Values
@@ -56,7 +56,7 @@ class Machine:
     joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
-    power: PowerLimits
+    power: PowerLimit
     launch_s: Floats
     is_async: Mask
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
@@ -104,7 +104,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=joule_per_flop,
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
-        power=power_limits(fleet, values),
+        power=power_limit(fleet, values),
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),

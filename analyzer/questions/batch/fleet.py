@@ -32,6 +32,7 @@ class FleetTimes:
     time_ns: Floats
     low_ns: Floats
     high_ns: Floats
+    energy_j: Floats
     """All [n, m]."""
     fits: Mask
     """False where a trace surely does not fit, [n, m]."""
@@ -49,6 +50,7 @@ class GpuTotal:
     time_ns: float
     time_low_ns: float | None
     time_high_ns: float | None
+    energy_j: float | None
     usd: float | None
     usd_low: float | None
     usd_high: float | None
@@ -105,7 +107,8 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, BatchAnswer, floa
     gpus = tuple(sorted({str(gpu) for _, _, answer, _ in rows for gpu in answer.columns["gpu"]}))
     at = {gpu: column for column, gpu in enumerate(gpus)}
     shape = (len(rows), len(gpus))
-    values = {name: np.full(shape, np.nan) for name in ("iteration_ns", "iteration_low_ns", "iteration_high_ns")}
+    names = ("iteration_ns", "iteration_low_ns", "iteration_high_ns", "energy_j")
+    values = {name: np.full(shape, np.nan) for name in names}
     fits, price = np.ones(shape, dtype=bool), np.full(len(gpus), np.nan)
     for row, (_, _, answer, _) in enumerate(rows):
         columns = [at[str(gpu)] for gpu in answer.columns["gpu"]]
@@ -122,6 +125,7 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, BatchAnswer, floa
         time_ns=values["iteration_ns"],
         low_ns=values["iteration_low_ns"],
         high_ns=values["iteration_high_ns"],
+        energy_j=values["energy_j"],
         fits=fits,
         price_usd_per_hour=price,
         untested=frozenset(
@@ -178,7 +182,8 @@ def costs_of(summary: FleetSummary, count: float) -> FleetSummary:
 def _totals(times: FleetTimes, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[GpuTotal]:
     """Return each GPU that has a time for all rows: priced ones by cost, then the others by time."""
     runs = times.runs[rows]
-    whole, low, high = (runs @ table[rows] for table in (times.time_ns, times.low_ns, times.high_ns))
+    tables = (times.time_ns, times.low_ns, times.high_ns, times.energy_j)
+    whole, low, high, joules = (runs @ table[rows] for table in tables)
     usd_per_ns = times.price_usd_per_hour / HOUR_NS
     unfit = (~times.fits[rows]).sum(axis=0)
     order = [int(column) for column in np.flatnonzero(~np.isnan(whole))]
@@ -193,6 +198,7 @@ def _totals(times: FleetTimes, rows: np.ndarray[tuple[int], np.dtype[np.int64]])
             time_ns=float(whole[at]),
             time_low_ns=none_for_nan(float(low[at])),
             time_high_ns=none_for_nan(float(high[at])),
+            energy_j=none_for_nan(float(joules[at])),
             usd=none_for_nan(float(whole[at] * usd_per_ns[at])),
             usd_low=none_for_nan(float(low[at] * usd_per_ns[at])),
             usd_high=none_for_nan(float(high[at] * usd_per_ns[at])),

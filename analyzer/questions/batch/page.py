@@ -9,7 +9,7 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import ABSENT, common_time_unit, format_amount, format_count, format_money
+from ...page.quantity import ABSENT, common_time_unit, format_amount, format_count, format_money, format_number
 from ...page.sheet import Sheet, drop_empty_columns
 from .fleet import FleetSummary, GpuTotal, costs_of
 from .report import BatchReport, GpuMix
@@ -57,6 +57,7 @@ def _totals_sheet(title: str, totals: Sequence[GpuTotal], cost: str) -> Sheet:
         time_column("time", (item.time_ns for item in totals), unit),
         time_column("from", (item.time_low_ns for item in totals), unit, rank=2),
         time_column("to", (item.time_high_ns for item in totals), unit, rank=2),
+        number_column("J", (format_number(item.energy_j) for item in totals), rank=1),
         number_column(cost, (format_amount(item.usd) for item in totals)),
         number_column("from", (format_amount(item.usd_low) for item in totals), rank=1),
         number_column("to", (format_amount(item.usd_high) for item in totals), rank=1),

@@ -115,7 +115,8 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
-    changed = change_graph(build_graph(trace), trace, workload, scenario)
+    whole = build_graph(trace)
+    changed = change_graph(whole, trace, workload, scenario)
     graph, timing = changed.graph, changed_timing(changed, trace, workload, prediction, None, library)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(timing, graph, is_last)
@@ -140,7 +141,7 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
         compute_log_width=compute,
         shared_log_width=shared,
         link_log_width=link,
-        power=None if changed.is_merged is not None else piece_power(workload, prediction, library, is_once),
+        power=piece_power(trace, whole, workload, prediction, changed, library, is_once),
     )
 
 

@@ -5,15 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ....formats.trace.tables import Trace
 from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ....specs.fleet import Fleet
+from ...graph.graph import Graph
 from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import workload_power
+from ...iteration.run_rows import find_run_rows
 from ...models.library import Library
 from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
+from ...recorded.window import select_window
+from ...whatif.change import ChangedGraph
 from ...whatif.parallel.plan import ParallelPlan
 from ...work.communication import CollectiveDims, CollectiveKind
 
@@ -28,12 +33,27 @@ class PiecePower:
     """Once in an iteration: the optimizer, and what runs beside the last micro batch."""
 
 
-def piece_power(workload: GpuWorkload, prediction: Prediction, library: Library, is_once: Mask) -> PiecePower:
-    """Return what a rank draws whose kernels are predicted; `is_once` says which ops run once in an iteration."""
+def piece_power(
+    trace: Trace,
+    graph: Graph,
+    workload: GpuWorkload,
+    prediction: Prediction,
+    changed: ChangedGraph,
+    library: Library,
+    is_once: Mask,
+) -> PiecePower:
+    """Return what a rank draws whose kernels are predicted; `is_once` says which ops run once in an iteration.
+
+    Of a graph in which kernels are merged: a merged one runs as often as the op that it ends with.
+    """
+    run = find_run_rows(trace, select_window(trace), graph, workload, prediction, changed, library)
+    workload = run.workload
     known, count = np.flatnonzero(workload.row_of >= 0), workload.count.astype(np.float64)
     once = np.bincount(workload.row_of[known], weights=is_once[known], minlength=len(count)).astype(np.float64)
+    merged = slice(len(count) - len(run.labels), None)
+    once[merged] = count[merged] * is_once[workload.op[merged]]
     once = np.minimum(once, count)
-    each, single = (workload_power(workload, prediction, library, count=part) for part in (count - once, once))
+    each, single = (workload_power(workload, run.prediction, library, count=part) for part in (count - once, once))
     return PiecePower(each=each, once=single)
 
 

@@ -74,8 +74,6 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
     electricity, sort, shown = asked.get("electricity"), asked.get("sort"), report_on(result)
     measures = replace(_measures(question), electricity=electricity)
     told = dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in outcomes))
-    if electricity is not None and any(item.forecast is not None and not item.forecast.power for item in outcomes):
-        told["energy is not predicted of kernels that a compiler merges"] = None
     limited = [_limited(outcome, question.max_memory_bytes) for outcome in outcomes]
     report = ScaleReport(
         trace=shown.trace,

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from wavecast.analyzer.iteration import op_rows
 from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction, OpPrediction
+from wavecast.analyzer.models.frame.gpu_physics import capped_stretch
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.prediction.ratios import UNREAD_SHARE
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.trace.tables import Trace
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Catalog, Gpu, Rate
 
 GpuBuilder = Callable[..., Gpu]
@@ -75,6 +77,18 @@ def test_each_kernel_is_moved_by_its_own_method(gpu: GpuBuilder, toy_trace: Trac
     assert fast_row.gpu_busy_ns + sum(fast_row.idle_ns.values()) == pytest.approx(fast_row.iteration_ns)
     # The toy's kernels have no launches: they start when they did, and its host takes 2 ms whatever the GPU.
     assert fast_row.iteration_ns == pytest.approx(2_000_000)
+
+
+def test_a_cap_slows_kernels_without_a_model_by_the_clock(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    capped = gpu(name="Capped", power_cap_w=0.5 * gpu().tdp_w)
+    report = analyze(toy_trace(), gpu(), capped, targets=[capped], library=Library(fitted={}))
+    slower = float(capped_stretch(build_fleet([capped]))[0])
+    assert slower > 1.2
+    fixed = 1_250
+    assert op(report, "aten::mm").predicted_ns == pytest.approx(fixed + (1_000_000 - fixed) * slower)
+    for name, measured_ns in (("aten::add", 120_000), ("my_kernel", 200_000)):
+        assert measured_ns < op(report, name).predicted_ns < measured_ns * slower
+    assert op(report, "aten::copy_").predicted_ns == pytest.approx(100_000)
 
 
 def test_models_move_what_they_cover_and_leave_copies_to_their_link(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:

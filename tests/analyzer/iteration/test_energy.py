@@ -76,6 +76,16 @@ def test_a_cap_saves_energy_and_never_exceeds_itself() -> None:
     assert capped.iteration_ns > free.iteration_ns
 
 
+def test_a_cap_slows_arithmetic_and_not_the_memory() -> None:
+    """ResNet-50 on an A40 takes 1.07 times as long at 200 W, and 0.78 of the joules (`board_power.csv`)."""
+    trace = SAMPLES / "resnet50-training-fp32-b32-shapes.json.gz"
+    free, capped = wavecast.analyze(trace, to=["A40", "A40@200W"]).report.predictions
+    assert 1.02 < capped.gpu_busy_ns / free.gpu_busy_ns < 1.15
+    assert capped.energy_j is not None
+    assert free.energy_j is not None
+    assert capped.energy_j < 0.9 * free.energy_j
+
+
 def test_a_faster_host_saves_what_idles() -> None:
     slow, fast = row_of("H100 SXM5", host=0.5), row_of("H100 SXM5", host=4.0)
     assert slow.power is not None

@@ -14,6 +14,8 @@ from wavecast.analyzer.models.frame.gpu_physics import (
     LAUNCH_PARAMETERS,
     LEAST_CLOCK,
     POWER_PARAMETERS,
+    at_capped_clock,
+    capped_stretch,
     dram_bytes_per_s,
     l2_bytes_per_s,
     launch_s,
@@ -120,3 +122,18 @@ def test_launches_are_microseconds() -> None:
     every = build_fleet(CATALOG.gpus)
     seconds = launch_s(every, priors(every))
     assert ((seconds > 1e-6) & (seconds < 1e-5)).all()
+
+
+def test_a_cap_lowers_the_clock_and_leaves_the_memory_alone() -> None:
+    fleet = fleet_of("A40", "A40@200W")
+    capped = at_capped_clock(fleet)
+    slower = capped_stretch(fleet)[1]
+    assert slower > 1.1
+    for name in ("clock_hz", "matrix_clock_hz", "base_clock_hz"):
+        np.testing.assert_allclose(getattr(fleet, name) / getattr(capped, name), [1.0, slower])
+    for rate, flops in fleet.flops_per_s.items():
+        np.testing.assert_allclose(flops / capped.flops_per_s[rate], [1.0, slower])
+    for name in ("bandwidth_bytes_per_s", "tdp_w", "power_ratio"):
+        np.testing.assert_array_equal(getattr(fleet, name), getattr(capped, name))
+    uncapped = fleet_of("A40")
+    assert at_capped_clock(uncapped) is uncapped

@@ -95,6 +95,7 @@ def fleet_times(traces: int = 3, gpus: int = 4) -> FleetTimes:
         time_ns=time,
         low_ns=0.9 * time,
         high_ns=1.2 * time,
+        energy_j=1e-6 * time,
         fits=fits,
         price_usd_per_hour=np.arange(1.0, gpus + 1.0) ** 1.5,
     )

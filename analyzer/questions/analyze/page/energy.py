@@ -14,7 +14,7 @@ from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
     "Energy is the board's, what idles included and no more than its limit: by what each op computes, moves and "
-    "waits for (docs/evidence/energy.md)."
+    "waits for, on data as varied as trained networks' (docs/evidence/energy.md)."
 )
 
 
@@ -40,7 +40,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 3.54 J per iteration (2.92–4.58), 475.9 W on average.'
+    'Least energy: H100 SXM5 80GB, 3.48 J per iteration (2.87–4.51), 467.8 W on average.'
     """
     between = _range(*_ends(row))
     amount = _amount(row) + (between and f" ({between})")
@@ -51,7 +51,7 @@ def least_energy_words(row: GpuPrediction) -> str:
     """Say in short what a GPU takes.
 
     >>> least_energy_words(report.predictions[0])
-    'H100 SXM5 80GB · 3.54 J per iteration, 475.9 W'
+    'H100 SXM5 80GB · 3.48 J per iteration, 467.8 W'
     """
     return f"{clean_text(row.gpu)} · {_amount(row)}, {format_number(row.mean_power_w)} W"
 
@@ -105,7 +105,7 @@ def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
     """Return the ends of what is paid for of an iteration's energy.
 
     >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
-    [2.92, 4.58]
+    [2.87, 4.51]
     """
     energy = row.energy
     return (None, None) if energy is None else (energy.billed_low_j, energy.billed_high_j)

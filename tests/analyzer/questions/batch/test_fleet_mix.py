@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from wavecast.analyzer.questions.batch.fleet import FleetTimes
+from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
 from wavecast.analyzer.questions.batch.report import DAY_NS, find_mix
 
@@ -44,7 +44,10 @@ def test_a_mix_costs_what_the_best_of_all_mixes_does(seed: int) -> None:
         time_ns=load * DAY_NS / 1000,
         low_ns=load,
         high_ns=load,
+        energy_j=load,
         fits=np.ones((3, 2), dtype=bool),
         price_usd_per_hour=price,
     )
     assert find_mix(times).usd_per_day == pytest.approx(cheapest(load, price), rel=2e-4)
+    joules = {item.gpu: item.energy_j for item in summarize_fleet(times).totals}
+    assert joules == pytest.approx(dict(zip(times.gpus, 1000.0 * load.sum(axis=0), strict=True)))
