@@ -101,7 +101,7 @@ def use_of(trace: Trace) -> MemoryUse:
         pytest.param([Op("relu", "x", "a"), Op("view", "a", "a"), Op("relu", "a", "b")], {}, 3, 2, id="a view"),
         pytest.param([Op("relu", "x", "a"), Op("relu_", "a", "a"), Op("relu_", "a", "a")], {}, 2, 0, id="in place"),
         pytest.param([Op("relu", "x", "a")], {"a": 0.004}, 1.5, 0, id="rounded to 512 bytes"),
-        pytest.param([Op("relu", "x", "a"), Op("relu", "x", "b")], {"a": 9}, 10, 0, id="a result that none reads"),
+        pytest.param([Op("relu", "x", "a"), Op("relu", "x", "b")], {"a": 9}, 11, 1, id="what forward returns stays"),
         pytest.param([Op("relu", "x"), Op("relu", "y")], {"x": 2, "y": 3}, 5, 0, id="what existed before stays"),
         pytest.param(
             [Op("relu", "x", "a"), Op("relu", "a", "b"), Op("relu_backward", "ba", "g", BACKWARD)],
@@ -127,6 +127,13 @@ TRAINING = (
     Op("_foreach_sqrt", "s", "t", OPTIMIZER),
     Op("_foreach_addcdiv_", "wgt", "", OPTIMIZER),
 )
+
+
+@pytest.mark.parametrize(("parent", "peak_kib"), [(-1, 18), (0, 10)], ids=["returned", "within a call"])
+def test_what_nothing_reads_stays_unless_a_call_around_gave_more(parent: int, peak_kib: int) -> None:
+    trace = shape_trace([Op("norm", "x", "b"), Op("cast", "x", "a"), Op("relu", "b", "c")], kib={"a": 8, "c": 8})
+    trace = replace(trace, ops=replace(trace.ops, parent=np.array([-1, parent, -1], dtype=np.int32)))
+    assert use_of(trace).peak_bytes == peak_kib * KIB
 
 
 @pytest.mark.parametrize(
