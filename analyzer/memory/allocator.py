@@ -120,7 +120,8 @@ def play(storages: Storages, temporary_bytes: Bytes, is_late: Mask) -> Peaks:
     """Return the peaks of several iterations played through the allocator's rules.
 
     What existed before is allocated first, in order of use; of it what `is_late` (the optimizer's state) when it is
-    first used. Each op then gets its results, its own temporaries [n ops], and gives back what no later op needs.
+    first used. Each op then gets its results, its own temporaries [n ops] after each, as cuDNN takes a workspace for
+    every gradient, and gives back what no later op needs.
     What the iteration leaves behind, gradients say, takes the place of what it found and dropped.
     """
     allocator, held = CachingAllocator(), {}
@@ -143,6 +144,8 @@ def play(storages: Storages, temporary_bytes: Bytes, is_late: Mask) -> Peaks:
             for storage in chain(made[0].get(op, ()), made[1].get(op, ())):
                 if storage not in held:
                     held[storage] = allocator.allocate(int(size[storage]))
+                    if temporary_bytes[op]:
+                        allocator.release(allocator.allocate(int(temporary_bytes[op])))
             if temporary_bytes[op]:
                 allocator.release(allocator.allocate(int(temporary_bytes[op])))
             for storage in freed.get(op, ()):

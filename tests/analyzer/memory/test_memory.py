@@ -18,6 +18,8 @@ from wavecast.analyzer.memory import (
     describe_memory,
     explain_missing_memory,
 )
+from wavecast.analyzer.memory.allocator import play
+from wavecast.analyzer.memory.lifetimes import find_storages
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table
@@ -147,6 +149,15 @@ def test_what_an_op_first_writes_in_place_inside_another_is_its_result(around: s
     trace = shape_trace(ops, kib={"a": 3, "c": 3, "d": 4, "e": 5})
     trace = replace(trace, ops=replace(trace.ops, parent=np.array([-1, -1, parent, -1, -1], dtype=np.int32)))
     assert use_of(trace).peak_bytes == peak_kib * KIB
+
+
+def test_an_op_takes_its_workspace_anew_for_each_result() -> None:
+    """The second result takes what the first workspace left, and the second workspace a segment of its own."""
+    ops = [Op("backward", "x", "ab"), Op("add", "ab", "c"), Op("relu", "c", "d")]
+    trace = shape_trace(ops, kib={"a": 30 << 10, "b": 26 << 10})
+    storages = find_storages(trace, np.arange(3))
+    peaks = play(storages, np.array([30 * MIB, 0, 0]), is_late=np.zeros(len(storages.first), dtype=bool))
+    assert peaks.reserved_bytes == (3 * 30 + 2) * MIB
 
 
 def test_the_phases_that_use_a_storage_say_what_it_is() -> None:
