@@ -26,34 +26,48 @@ _SUMS: Final = frozenset({"aten::sum"})
 
 
 def temporary_bytes(trace: Trace, window_ops: Rows) -> Rows:
-    """Return what each op of the window takes and gives back while it runs, [n ops].
+    """Return what each op of the window takes and gives back beside each result but its last, and beside that.
 
-    Rules were read off the allocator's events of an H100 and an H200 under torch 2.11 (benchmarks/check/own_memory.py
-    prints what they give): copies that convolutions make in cuDNN's own layout, partial sums over leading dims, the
-    float32 gradient of queries, and workspaces of recurrent layers.
+    [2, n ops]; the second is no less. Rules were read off the allocator's events of an H100 and an H200 under torch
+    2.11 (benchmarks/check/own_memory.py prints what they give): copies that convolutions make in cuDNN's own layout,
+    partial sums over leading dims and of weights' gradients, the float32 gradient of queries, and workspaces of
+    recurrent layers.
     """
     names, numbers = trace.ops.name[window_ops], trace.ops.signature[window_ops]
     calls, place = np.unique(np.stack([names, numbers]), axis=1, return_inverse=True)
     sizes = [
-        _of_call(trace.strings[name], trace.signatures[number], trace.meta) if number >= 0 else 0
+        _of_call(trace.strings[name], trace.signatures[number], trace.meta) if number >= 0 else (0, 0)
         for name, number in calls.T.tolist()
     ]
-    return np.array(sizes, dtype=np.int64)[place.ravel()] if sizes else np.zeros(0, dtype=np.int64)
+    return np.array(sizes, dtype=np.int64).reshape(-1, 2).T[:, place.ravel()]
 
 
-def _of_call(name: str, signature: Signature, meta: Meta) -> int:
+def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
     if name in _SUMS:
-        return _partial_sums(signature)
+        return (found := _partial_sums(signature)), found
     has_rule = family_of(name) in (Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT)
     work = work_of(name, signature) if has_rule else None
-    found = 0
+    found = sums = 0
     if work is not None and isinstance(work.dims, ConvolutionDims):
-        found = _layout_copies(work, work.dims, rate_of_work("", work, meta))
+        rate = rate_of_work("", work, meta)
+        found = _layout_copies(work, work.dims, rate)
+        sums = _weight_sums(work.dims) if found and rate is not Rate.MATRIX_FP32 else 0
     elif work is not None and isinstance(work.dims, AttentionDims):
         found = _query_gradient(work, work.dims)
     elif work is not None and isinstance(work.dims, RecurrentDims) and name in _RECURRENT:
         found = _recurrent_workspace(work, work.dims, signature)
-    return found
+    return found, found + sums
+
+
+_PARTS_BYTES, _MOST_PARTS = 8 * _MIB, 14
+
+
+def _weight_sums(dims: ConvolutionDims) -> int:
+    """Return the float32 partial sums of a weight gradient that is divided along the batch: as many as 8 MiB hold."""
+    if dims.direction is Direction.FORWARD or dims.is_channels_last:
+        return 0
+    weight = dims.c_in * dims.c_out // max(dims.groups, 1) * prod(dims.kernel_size) * _SUM_BYTES
+    return weight * min(_PARTS_BYTES // max(weight, 1), _MOST_PARTS)
 
 
 def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> int:

@@ -156,7 +156,7 @@ def test_an_op_takes_its_workspace_anew_for_each_result() -> None:
     ops = [Op("backward", "x", "ab"), Op("add", "ab", "c"), Op("relu", "c", "d")]
     trace = shape_trace(ops, kib={"a": 30 << 10, "b": 26 << 10})
     storages = find_storages(trace, np.arange(3))
-    peaks = play(storages, np.array([30 * MIB, 0, 0]), is_late=np.zeros(len(storages.first), dtype=bool))
+    peaks = play(storages, np.array([[30 * MIB, 0, 0]] * 2), is_late=np.zeros(len(storages.first), dtype=bool))
     assert peaks.reserved_bytes == (3 * 30 + 2) * MIB
 
 
@@ -321,7 +321,7 @@ state, activations, temporaries, inputs. None: it calls a gradient temporary unt
 
 @pytest.mark.parametrize("name", TRACKED_MIB)
 def test_categories_agree_with_torchs_own_tracker(root_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "temporary_bytes", lambda _trace, rows: np.zeros(len(rows), dtype=np.int64))
+    monkeypatch.setattr(describe, "temporary_bytes", lambda _trace, rows: np.zeros((2, len(rows)), dtype=np.int64))
     held = use_of(load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")).held
     categories = (
         MemoryCategory.PARAMETERS,
