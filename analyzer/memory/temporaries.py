@@ -47,27 +47,35 @@ def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
         return (found := _partial_sums(signature)), found
     has_rule = family_of(name) in (Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT)
     work = work_of(name, signature) if has_rule else None
-    found = sums = 0
+    found = 0
     if work is not None and isinstance(work.dims, ConvolutionDims):
-        rate = rate_of_work("", work, meta)
-        found = _layout_copies(work, work.dims, rate)
-        sums = _weight_sums(work.dims) if found and rate is not Rate.MATRIX_FP32 else 0
-    elif work is not None and isinstance(work.dims, AttentionDims):
+        return _convolution_workspaces(work, work.dims, rate_of_work("", work, meta))
+    if work is not None and isinstance(work.dims, AttentionDims):
         found = _query_gradient(work, work.dims)
     elif work is not None and isinstance(work.dims, RecurrentDims) and name in _RECURRENT:
         found = _recurrent_workspace(work, work.dims, signature)
-    return found, found + sums
+    return found, found
 
 
 _PARTS_BYTES, _MOST_PARTS = 8 * _MIB, 14
 
 
-def _weight_sums(dims: ConvolutionDims) -> int:
-    """Return the float32 partial sums of a weight gradient that is divided along the batch: as many as 8 MiB hold."""
-    if dims.direction is Direction.FORWARD or dims.is_channels_last:
-        return 0
+def _convolution_workspaces(work: Work, dims: ConvolutionDims, rate: Rate | None) -> tuple[int, int]:
+    """Return the copies, and those for the weight's gradient with float32 partial sums of it: as many as 8 MiB hold.
+
+    Products of 1 x 1 copy nothing for the input's gradient, and sum up the weight's from one per image where that is
+    less.
+    """
+    copies = _layout_copies(work, dims, rate)
+    if not copies or dims.direction is Direction.FORWARD or dims.is_channels_last or rate is Rate.MATRIX_FP32:
+        return copies, copies
     weight = dims.c_in * dims.c_out // max(dims.groups, 1) * prod(dims.kernel_size) * _SUM_BYTES
-    return weight * min(_PARTS_BYTES // max(weight, 1), _MOST_PARTS)
+    divided = copies + weight * min(_PARTS_BYTES // max(weight, 1), _MOST_PARTS)
+    return (0, min(divided, dims.batch * weight)) if _is_product(dims) else (copies, divided)
+
+
+def _is_product(dims: ConvolutionDims) -> bool:
+    return prod(dims.kernel_size) == 1 and max(dims.stride, default=1) == 1
 
 
 def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> int:
@@ -78,9 +86,8 @@ def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> int:
     """
     element_bytes = DTYPE_BYTES.get(work.dtype, 4)
     is_forward = dims.direction is Direction.FORWARD
-    is_plain = prod(dims.kernel_size) == 1 and max(dims.stride, default=1) == 1
     is_depthwise = 1 < dims.groups == dims.c_in
-    if is_depthwise or (is_forward and (rate is Rate.MATRIX_FP32 or is_plain)):
+    if is_depthwise or (is_forward and (rate is Rate.MATRIX_FP32 or _is_product(dims))):
         return 0
     step = 8 if element_bytes == 2 else 1
     inputs, outputs = (-(-channels // step) * step for channels in (dims.c_in, dims.c_out))
