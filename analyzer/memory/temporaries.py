@@ -49,7 +49,7 @@ def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
     work = work_of(name, signature) if has_rule else None
     found = 0
     if work is not None and isinstance(work.dims, ConvolutionDims):
-        return _convolution_workspaces(work, work.dims, rate_of_work("", work, meta))
+        return _layout_copies(work, work.dims, rate_of_work("", work, meta))
     if work is not None and isinstance(work.dims, AttentionDims):
         found = _query_gradient(work, work.dims)
     elif work is not None and isinstance(work.dims, RecurrentDims) and name in _RECURRENT:
@@ -60,42 +60,35 @@ def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
 _PARTS_BYTES, _MOST_PARTS = 8 * _MIB, 14
 
 
-def _convolution_workspaces(work: Work, dims: ConvolutionDims, rate: Rate | None) -> tuple[int, int]:
-    """Return the copies, and those for the weight's gradient with float32 partial sums of it: as many as 8 MiB hold.
-
-    Products of 1 x 1 copy nothing for the input's gradient, and sum up the weight's from one per image where that is
-    less.
-    """
-    copies = _layout_copies(work, dims, rate)
-    if not copies or dims.direction is Direction.FORWARD or dims.is_channels_last or rate is Rate.MATRIX_FP32:
-        return copies, copies
-    weight = dims.c_in * dims.c_out // max(dims.groups, 1) * prod(dims.kernel_size) * _SUM_BYTES
-    divided = copies + weight * min(_PARTS_BYTES // max(weight, 1), _MOST_PARTS)
-    return (0, min(divided, dims.batch * weight)) if _is_product(dims) else (copies, divided)
-
-
-def _is_product(dims: ConvolutionDims) -> bool:
-    return prod(dims.kernel_size) == 1 and max(dims.stride, default=1) == 1
-
-
-def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> int:
+def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> tuple[int, int]:
     """Return the copies of input, output and weight with channels innermost, which matrix units want.
 
     Products of 1 x 1 need none forward, nor do depthwise ones; lanes (fp32) need them backward alone. Channels of 16
     bits are filled up to eight. Of what lies with channels innermost an input that is filled up is the only copy.
+    Weights' gradients have float32 partial sums besides, as many as 8 MiB hold. Products copy nothing for the input's
+    and sum up the weight's from one per image where that is less.
     """
     element_bytes = DTYPE_BYTES.get(work.dtype, 4)
     is_forward = dims.direction is Direction.FORWARD
+    is_plain = prod(dims.kernel_size) == 1 and max(dims.stride, default=1) == 1
     is_depthwise = 1 < dims.groups == dims.c_in
-    if is_depthwise or (is_forward and (rate is Rate.MATRIX_FP32 or _is_product(dims))):
-        return 0
+    if is_depthwise or (is_forward and (rate is Rate.MATRIX_FP32 or is_plain)):
+        return 0, 0
     step = 8 if element_bytes == 2 else 1
     inputs, outputs = (-(-channels // step) * step for channels in (dims.c_in, dims.c_out))
-    copied_in = dims.batch * inputs * prod(dims.input_size)
-    if dims.is_channels_last:
-        return int(copied_in * element_bytes) if inputs > dims.c_in else 0
     weight = inputs * outputs // max(dims.groups, 1) * prod(dims.kernel_size)
-    return int((copied_in + dims.batch * outputs * prod(dims.output_size) + weight) * element_bytes)
+    copied_in, rest = (
+        dims.batch * inputs * prod(dims.input_size),
+        dims.batch * outputs * prod(dims.output_size) + weight,
+    )
+    if dims.is_channels_last:
+        copied_in, rest = copied_in * (inputs > dims.c_in), 0
+    copies = int((copied_in + rest) * element_bytes)
+    if is_forward or dims.is_channels_last or rate is Rate.MATRIX_FP32:
+        return copies, copies
+    part = max(int(weight * _SUM_BYTES), 1)
+    divided = copies + part * min(_PARTS_BYTES // part, _MOST_PARTS)
+    return (0, min(divided, int(dims.batch * part))) if is_plain else (copies, divided)
 
 
 def _query_gradient(work: Work, dims: AttentionDims) -> int:
