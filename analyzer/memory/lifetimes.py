@@ -187,9 +187,8 @@ def _fills_result(trace: Trace, window_ops: Rows) -> Mask:
 
 
 def _is_left(uses: Uses, last: Rows, call: Rows) -> Mask:
-    """Say which storages the iteration leaves behind: what nothing reads again.
+    """Say what nothing reads again, of calls that gave nothing else to read: what forward returns; lone gradients.
 
-    Results of calls that gave nothing else to read, which are what forward returns; where no optimizer runs, gradients.
     `last`: the last op that uses each storage; `call`: the outermost op around each op.
     """
     is_read, left = np.zeros(len(call), dtype=bool), np.zeros(len(last), dtype=bool)

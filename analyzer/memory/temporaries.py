@@ -29,9 +29,7 @@ def temporary_bytes(trace: Trace, window_ops: Rows) -> Rows:
     """Return what each op of the window takes and gives back beside each result but its last, and beside that.
 
     [2, n ops]; the second is no less. Rules were read off the allocator's events of an H100 and an H200 under torch
-    2.11 (benchmarks/check/own_memory.py prints what they give): copies that convolutions make in cuDNN's own layout,
-    partial sums over leading dims and of weights' gradients, the float32 gradient of queries, and workspaces of
-    recurrent layers.
+    2.11 (benchmarks/check/own_memory.py prints what they give).
     """
     names, numbers = trace.ops.name[window_ops], trace.ops.signature[window_ops]
     calls, place = np.unique(np.stack([names, numbers]), axis=1, return_inverse=True)
@@ -43,11 +41,9 @@ def temporary_bytes(trace: Trace, window_ops: Rows) -> Rows:
 
 
 def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
-    if name in _SUMS:
-        return (found := _partial_sums(signature)), found
     has_rule = family_of(name) in (Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT)
     work = work_of(name, signature) if has_rule else None
-    found = 0
+    found = _partial_sums(signature) if name in _SUMS else 0
     if work is not None and isinstance(work.dims, ConvolutionDims):
         return _layout_copies(work, work.dims, rate_of_work("", work, meta))
     if work is not None and isinstance(work.dims, AttentionDims):
