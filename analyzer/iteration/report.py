@@ -223,9 +223,7 @@ class GpuPrediction:
         return self._loop_end(self.iteration_high_ns)
 
     def _loop_end(self, end_ns: float | None) -> float | None:
-        if self.loop_ns is None or end_ns is None or self.is_source:
-            return None
-        return self.loop_ns * end_ns / self.iteration_ns
+        return self.loop_ns * end_ns / self.iteration_ns if self.loop_ns and end_ns and not self.is_source else None
 
     @property
     def host_limited_ratio(self) -> float:
