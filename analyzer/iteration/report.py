@@ -210,7 +210,7 @@ class GpuPrediction:
     """What energy is counted for beside the board, and what it costs."""
     loop_ns: float | None = None
     """What an iteration takes in a loop that does not wait for each one's end; None where the recording did not
-    either, or does not tell. Its interval is relatively as wide as the iteration's."""
+    either, or does not tell. Its interval is relatively as wide as the iteration's; the source's is not known."""
 
     @property
     def loop_low_ns(self) -> float | None:
@@ -223,7 +223,7 @@ class GpuPrediction:
         return self._loop_end(self.iteration_high_ns)
 
     def _loop_end(self, end_ns: float | None) -> float | None:
-        return None if self.loop_ns is None or end_ns is None else self.loop_ns * end_ns / self.iteration_ns
+        return self.loop_ns * end_ns / self.iteration_ns if self.loop_ns and end_ns and not self.is_source else None
 
     @property
     def host_limited_ratio(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Final
 
 import numpy as np
@@ -120,11 +120,12 @@ def play(storages: Storages, temporary_bytes: Bytes, is_late: Mask) -> Peaks:
     """Return the peaks of several iterations played through the allocator's rules.
 
     What existed before is allocated first, in order of use; of it what `is_late` (the optimizer's state) when it is
-    first used. Each op then gets its results, its own temporaries [n ops], and gives back what no later op needs.
+    first used. Each op then gets its results, its own temporaries beside each, as cuDNN takes a workspace for every
+    gradient, and gives back what no later op needs. `temporary_bytes` [2, n ops] is as the function returns it.
     What the iteration leaves behind, gradients say, takes the place of what it found and dropped.
     """
     allocator, held = CachingAllocator(), {}
-    size, count = storages.size_bytes, len(temporary_bytes)
+    size, count = storages.size_bytes, temporary_bytes.shape[1]
     used = np.flatnonzero(size > 0)
     first_use = np.full(len(storages.size_bytes), max(count - 1, 0), dtype=np.int64)
     np.minimum.at(first_use, storages.uses.storage, storages.uses.op)
@@ -139,12 +140,14 @@ def play(storages: Storages, temporary_bytes: Bytes, is_late: Mask) -> Peaks:
     )
     freed = _by_op(used[(~stays & ~lasts)[used]], storages.last)
     for _ in range(_ITERATIONS):
-        for op in sorted({*made[0], *made[1], *freed, *np.flatnonzero(temporary_bytes).tolist()}):
-            for storage in chain(made[0].get(op, ()), made[1].get(op, ())):
-                if storage not in held:
+        for op in sorted({*made[0], *made[1], *freed, *np.flatnonzero(temporary_bytes[1]).tolist()}):
+            new = [storage for results in made for storage in results.get(op, ()) if storage not in held]
+            first, last = temporary_bytes[:, op].tolist()
+            for storage, beside in zip_longest(new, [first] * (len(new) - 1) + [last]):
+                if storage is not None:
                     held[storage] = allocator.allocate(int(size[storage]))
-            if temporary_bytes[op]:
-                allocator.release(allocator.allocate(int(temporary_bytes[op])))
+                if beside:
+                    allocator.release(allocator.allocate(beside))
             for storage in freed.get(op, ()):
                 if storage in held:
                     allocator.release(held.pop(storage))

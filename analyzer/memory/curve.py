@@ -53,7 +53,7 @@ def _by_lifetimes(trace: Trace, window: Window) -> tuple[Floats, Floats]:
     np.add.at(change, (storages.first, roles), storages.size_bytes)
     np.add.at(change, (storages.last + 1, roles), -storages.size_bytes)
     held = np.cumsum(change, axis=0)[:count]
-    held[:, CATEGORIES.index(MemoryCategory.TEMPORARIES)] += temporary_bytes(trace, window.op_rows)
+    held[:, CATEGORIES.index(MemoryCategory.TEMPORARIES)] += temporary_bytes(trace, window.op_rows)[1]
     return np.arange(count, dtype=np.float64), held
 
 

@@ -60,14 +60,15 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
     storages = find_storages(trace, window.op_rows)
     if not storages.size_bytes.any():
         return "no op of the iteration uses a tensor of the accelerator"
-    beside = temporary_bytes(trace, window.op_rows)
+    temporaries = temporary_bytes(trace, window.op_rows)
+    beside = temporaries[1]
     level = levels(storages, storages.last, len(window.op_rows)) + beside
     peak = int(level.argmax())
     alive = (storages.first <= peak) & (storages.last >= peak)
     roles = find_roles(trace, window.op_rows, storages)
     sizes = np.bincount(roles[alive], weights=storages.size_bytes[alive], minlength=len(CATEGORIES))
     sizes[CATEGORIES.index(MemoryCategory.TEMPORARIES)] += beside[peak]
-    peaks = play(storages, beside, is_late=roles == CATEGORIES.index(MemoryCategory.OPTIMIZER_STATE))
+    peaks = play(storages, temporaries, is_late=roles == CATEGORIES.index(MemoryCategory.OPTIMIZER_STATE))
     # Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle.
     multiplies = are_of_family(trace.strings, Family.MATMUL)
     phase = trace.ops.phase[window.op_rows[multiplies[trace.ops.name[window.op_rows]]]]

@@ -30,9 +30,9 @@ UNPLAYED_RATIO: Final = 0.05
 """What the caching allocator keeps beyond what it has handed out, where the order of allocations is not known: holes
 and tails of segments in use. Median of the samples played through the allocator's rules."""
 HIGHEST_RATIO: Final = 1.15
-"""Reserved memory over what is predicted: 88 % of our own training recordings lie below
-(benchmarks/check/own_memory.py). What they hold beyond it cuDNN's trial runs leave; blocks of a process's earlier life,
-such as weights before they were cast, go back to the driver before an allocation fails."""
+"""Reserved memory over what is predicted: 94 % of our own training recordings lie below
+(benchmarks/check/own_memory.py). What the others hold beyond it is not known; blocks of a process's earlier life, such
+as weights before they were cast, go back to the driver before an allocation fails."""
 
 _HIPBLASLT_WORKSPACE_BYTES: Final = 76 * MIB
 """hipBLASLt's own, as torch allocates it (aten/src/ATen/cuda/CublasHandlePool.cpp), and allocated in

@@ -82,7 +82,7 @@ def find_storages(trace: Trace, window_ops: Rows) -> Storages:
         lives = _recorded_lives(trace, window_ops, count, is_state)
     else:
         frames, fills = find_frames(trace, window_ops), _fills_result(trace, window_ops)
-        lives = _inferred_lives(frames, uses, first_use, is_state, fills)
+        lives = _inferred_lives(frames, uses, first_use, is_state, fills, _calls(trace, window_ops))
     size = _sizes(trace, count) * (first_use >= 0)
     size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
     _add_reserves(trace, window_ops, uses, size)
@@ -131,7 +131,7 @@ def _recorded_lives(trace: Trace, window_ops: Rows, count: int, is_state: Mask) 
     return _Lives(is_new=is_new, first=first, last=last, latest=last)
 
 
-def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask, fills: Mask) -> _Lives:
+def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask, fills: Mask, calls: Rows) -> _Lives:
     """Return how long what uses them keeps storages alive, and Python variables might.
 
     A storage whose first use is not as a result existed before, and lives on: nothing tells when it is dropped. What
@@ -141,10 +141,10 @@ def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask,
     count, end = len(first_use), max(len(uses.phase) - 1, 0)
     is_new = (first_use >= 0) & _at(uses.is_output, first_use)
     is_new[uses.storage[uses.is_output & fills[uses.op] & (uses.op == uses.op[first_use[uses.storage]])]] = True
-    outlives = ~is_new | is_state | _is_left_gradient(uses, count)
-    first = np.where(is_new & ~is_state, _at(uses.op, first_use), 0)
     last = np.zeros(count, dtype=np.int64)
     np.maximum.at(last, uses.storage, uses.op)
+    outlives = ~is_new | is_state | _is_left(uses, last, calls)
+    first = np.where(is_new & ~is_state, _at(uses.op, first_use), 0)
     last = np.where(outlives, end, _extend_arguments(frames, uses, first, last))
     latest = np.where(outlives, end, _extend_locals(frames, first, last))
     return _Lives(is_new=is_new, first=first, last=last, latest=latest)
@@ -186,13 +186,27 @@ def _fills_result(trace: Trace, window_ops: Rows) -> Mask:
     return np.asarray((inner == "_") & (parent >= 0) & ~np.isin(ends[trace.ops.name[parent]], ("", "_")))
 
 
-def _is_left_gradient(uses: Uses, count: int) -> Mask:
-    """Say which storages backward leaves behind where no optimizer runs: nothing reads a result of its own again."""
-    left = np.zeros(count, dtype=bool)
-    if (uses.phase == Phase.OPTIMIZER).any():
-        return left
-    left[uses.storage] = uses.is_output & (uses.phase[uses.op] == Phase.BACKWARD)  # the last use wins
+def _is_left(uses: Uses, last: Rows, call: Rows) -> Mask:
+    """Say what nothing reads again, of calls that gave nothing else to read: what forward returns; lone gradients.
+
+    `last`: the last op that uses each storage; `call`: the outermost op around each op.
+    """
+    is_read, left = np.zeros(len(call), dtype=bool), np.zeros(len(last), dtype=bool)
+    is_read[call[uses.op[uses.is_output & (call[last[uses.storage]] > call[uses.op])]]] = True
+    is_gradient = (uses.phase == Phase.BACKWARD) & ~(uses.phase == Phase.OPTIMIZER).any()
+    is_kept = is_gradient | (uses.phase == Phase.FORWARD) & ~is_read[call]
+    left[uses.storage] = uses.is_output & is_kept[uses.op]  # the last use wins
     return left
+
+
+def _calls(trace: Trace, window_ops: Rows) -> Rows:
+    """Return the outermost op around each op of the window, in positions of its ops; parents come first."""
+    place, call = np.full(row_count(trace.ops) + 1, MISSING), np.arange(len(window_ops))
+    place[window_ops] = call
+    parent = place[trace.ops.parent[window_ops]]
+    while (inner := np.flatnonzero(parent[call] >= 0)).size:
+        call[inner] = parent[call[inner]]
+    return call
 
 
 def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:

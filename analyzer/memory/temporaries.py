@@ -26,55 +26,65 @@ _SUMS: Final = frozenset({"aten::sum"})
 
 
 def temporary_bytes(trace: Trace, window_ops: Rows) -> Rows:
-    """Return what each op of the window takes and gives back while it runs, [n ops].
+    """Return what each op of the window takes and gives back beside each result but its last, and beside that.
 
-    Rules were read off the allocator's events of an H100 and an H200 under torch 2.11 (benchmarks/check/own_memory.py
-    prints what they give): copies that convolutions make in cuDNN's own layout, partial sums over leading dims, the
-    float32 gradient of queries, and workspaces of recurrent layers.
+    [2, n ops]; the second is no less. Rules were read off the allocator's events of an H100 and an H200 under torch
+    2.11 (benchmarks/check/own_memory.py prints what they give).
     """
     names, numbers = trace.ops.name[window_ops], trace.ops.signature[window_ops]
     calls, place = np.unique(np.stack([names, numbers]), axis=1, return_inverse=True)
     sizes = [
-        _of_call(trace.strings[name], trace.signatures[number], trace.meta) if number >= 0 else 0
+        _of_call(trace.strings[name], trace.signatures[number], trace.meta) if number >= 0 else (0, 0)
         for name, number in calls.T.tolist()
     ]
-    return np.array(sizes, dtype=np.int64)[place.ravel()] if sizes else np.zeros(0, dtype=np.int64)
+    return np.array(sizes, dtype=np.int64).reshape(-1, 2).T[:, place.ravel()]
 
 
-def _of_call(name: str, signature: Signature, meta: Meta) -> int:
-    if name in _SUMS:
-        return _partial_sums(signature)
+def _of_call(name: str, signature: Signature, meta: Meta) -> tuple[int, int]:
     has_rule = family_of(name) in (Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT)
     work = work_of(name, signature) if has_rule else None
-    found = 0
+    found = _partial_sums(signature) if name in _SUMS else 0
     if work is not None and isinstance(work.dims, ConvolutionDims):
-        found = _layout_copies(work, work.dims, rate_of_work("", work, meta))
-    elif work is not None and isinstance(work.dims, AttentionDims):
+        return _layout_copies(work, work.dims, rate_of_work("", work, meta))
+    if work is not None and isinstance(work.dims, AttentionDims):
         found = _query_gradient(work, work.dims)
     elif work is not None and isinstance(work.dims, RecurrentDims) and name in _RECURRENT:
         found = _recurrent_workspace(work, work.dims, signature)
-    return found
+    return found, found
 
 
-def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> int:
+_PARTS_BYTES, _MOST_PARTS = 8 * _MIB, 14
+
+
+def _layout_copies(work: Work, dims: ConvolutionDims, rate: Rate | None) -> tuple[int, int]:
     """Return the copies of input, output and weight with channels innermost, which matrix units want.
 
     Products of 1 x 1 need none forward, nor do depthwise ones; lanes (fp32) need them backward alone. Channels of 16
     bits are filled up to eight. Of what lies with channels innermost an input that is filled up is the only copy.
+    Weights' gradients have float32 partial sums besides, as many as 8 MiB hold. Products copy nothing for the input's
+    and sum up the weight's from one per image where that is less.
     """
     element_bytes = DTYPE_BYTES.get(work.dtype, 4)
     is_forward = dims.direction is Direction.FORWARD
     is_plain = prod(dims.kernel_size) == 1 and max(dims.stride, default=1) == 1
     is_depthwise = 1 < dims.groups == dims.c_in
     if is_depthwise or (is_forward and (rate is Rate.MATRIX_FP32 or is_plain)):
-        return 0
+        return 0, 0
     step = 8 if element_bytes == 2 else 1
     inputs, outputs = (-(-channels // step) * step for channels in (dims.c_in, dims.c_out))
-    copied_in = dims.batch * inputs * prod(dims.input_size)
-    if dims.is_channels_last:
-        return int(copied_in * element_bytes) if inputs > dims.c_in else 0
     weight = inputs * outputs // max(dims.groups, 1) * prod(dims.kernel_size)
-    return int((copied_in + dims.batch * outputs * prod(dims.output_size) + weight) * element_bytes)
+    copied_in, rest = (
+        dims.batch * inputs * prod(dims.input_size),
+        dims.batch * outputs * prod(dims.output_size) + weight,
+    )
+    if dims.is_channels_last:
+        copied_in, rest = copied_in * (inputs > dims.c_in), 0
+    copies = int((copied_in + rest) * element_bytes)
+    if is_forward or dims.is_channels_last or rate is Rate.MATRIX_FP32:
+        return copies, copies
+    part = max(int(weight * _SUM_BYTES), 1)
+    divided = copies + part * min(_PARTS_BYTES // part, _MOST_PARTS)
+    return (0, min(divided, int(dims.batch * part))) if is_plain else (copies, divided)
 
 
 def _query_gradient(work: Work, dims: AttentionDims) -> int:

@@ -27,17 +27,20 @@ def loop_lengths(
 ) -> Floats:
     """Return what an iteration takes in a loop on each GPU, ns, [m]; NaN where the recording did not wait at its end.
 
+    The slowest cycle: of the host alone, of a GPU that is behind its host, and through both once each.
     `end_ns`: the ends of nodes in the replay [n, m]; `length_ns`: how long the iteration takes there by itself, [m].
     """
     if iterations.closing < 0:
         return np.full(len(length_ns), np.nan)
-    last = iterations.closing - 1
+    last, nodes = iterations.closing - 1, graph.nodes
     host = end_ns[last] - end_ns[iterations.host_start[0]]
-    kept = np.where(graph.nodes.is_gpu, timing.residual_ns, 0.0)
-    alone = replace(timing, host_ratio=np.zeros_like(timing.host_ratio), residual_ns=kept)
-    ends = replay(graph, alone, runs=runs)
+    # A GPU that is behind by a whole iteration: what the host does meets it only where it waits for the GPU itself.
+    release = np.where(
+        nodes.is_gpu, np.maximum(nodes.release_ns, end_ns[last].max() + length_ns.max()), nodes.release_ns
+    )
+    ends = replay(replace(graph, nodes=replace(nodes, release_ns=release)), timing, runs=runs)
     launched = iterations.launched
-    begun = (ends[launched] - alone.node_ns(launched)).min(axis=0)
+    begun = (ends[launched] - timing.node_ns(launched)).min(axis=0)
     gpu, held = ends[launched].max(axis=0) - begun, ends[last] - begun
     return np.minimum(np.maximum.reduce((host, gpu, 0.5 * (held + length_ns))), length_ns)
 
@@ -225,7 +228,8 @@ def _forecast_block(
     length = finish - start
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
     share = occupation(graph, timing, end, start, finish)
-    loop = loop_lengths(iterations, graph, timing, end, length, runs)
+    # Streams cannot overlap more in a loop: kernels that ran together share the GPU.
+    loop = np.maximum(loop_lengths(iterations, graph, timing, end, length, runs), share.busy_ns)
     # What the host's end leaves to kernels: a window of given times ends when it ended.
     past_host = finish - end[iterations.host_end[-1]] if iterations.is_alone else length
     del end  # as large as what is replayed next

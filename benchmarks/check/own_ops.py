@@ -7,7 +7,9 @@ weights that never saw an H100 or H200. Then the recordings of whole networks (`
 of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Then of products and convolutions left out
 whose longest kernel names its tile: how often that is the predicted one, has its area up to a factor of 2, and how
 often a split of k is predicted where there is one and not elsewhere. Last, what of the time of kernels without a
-formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`, `STREAM_SHARE`).
+formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`, `STREAM_SHARE`), and how
+products go that run back to back for half a second and more, where the board's limit lowers the clock
+(`own/power.parquet`).
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from wavecast.analyzer.measurements.own_products import LAYOUTS, OUT_BYTES, load
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import MeasurementTable, Samples, read_table
 from wavecast.analyzer.models.convolution.clustered import TILES
-from wavecast.analyzer.models.frame.problems import take_problems
+from wavecast.analyzer.models.frame.problems import as_columns, problems_from, rate_codes, take_problems
 from wavecast.analyzer.models.matmul.menus import launch_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems
 from wavecast.analyzer.questions.score.own_networks import score_own
 from wavecast.analyzer.questions.score.page.own import summary
 from wavecast.analyzer.questions.score.rows import predict_samples
@@ -42,6 +45,7 @@ TILE = re.compile(r"(?:nvjet_\w+?_|tilesize|gemm_|wgrad_\w*?_|fprop_\w*?_|dgrad_
 """Rows and columns in the names of cuBLAS's, cuDNN's and CUTLASS's kernels."""
 PAIR = "H100 SXM5 80GB", "H200 SXM 141GB"
 LAUNCH_US = 1.36
+POWER_COLUMNS = "gpu", "name", "m", "n", "k", "ms", "sm_mhz"
 UNREAD = {
     "layout changes of convolutions": ("nchwToNhwc", "nhwcToNchw"),
     "conversions of convolutions": ("tensorTransformGeneric", "convertTensor_kernel", "scalePackedTensor_kernel"),
@@ -80,6 +84,42 @@ def main(data: Path) -> None:
         click.echo(f"  {name:52} {len(right):6,} rows  tile {tile:4.0f} %  its area {near:4.0f} %{known}")
     for name, count, share in memory_shares(data):
         click.echo(f"  {name:52} {count:6,} kernels  {100 * share:4.0f} % of the time follows the memory")
+    for name, errors, held in sustained(data, choose_weights()):
+        click.echo(
+            f"  sustained {name:42} {len(errors):6,} rows {100 * np.abs(errors).mean():6.1f} %  "
+            f"bias {100 * errors.mean():+6.1f}  in {100 * held.mean():4.0f}"
+        )
+
+
+def sustained(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield per GPU and format the errors [n] of products back to back, and whether their intervals hold them [n]."""
+    table = read_table(data / "own/power.parquet", POWER_COLUMNS, may_lack=POWER_COLUMNS[2:])
+    kinds = np.array([str(name).removeprefix("mm_").replace("intensity", "bf16") for name in table["name"]])
+    for gpu, kind in sorted(set(zip(table["gpu"].tolist(), kinds.tolist(), strict=True))):
+        board = find_gpu(load_catalog(), gpu)
+        has_slowed = table["sm_mhz"].astype(float) * 1e6 < board.boost_clock_hz
+        rows = np.flatnonzero((table["gpu"] == gpu) & (kinds == kind) & has_slowed)
+        if kind not in OUT_BYTES or not len(rows):
+            continue
+        unit = FORMATS[kind]
+        problems = problems_from(
+            MatmulProblems,
+            len(rows),
+            **{name: table[name][rows].astype(float) for name in ("m", "n", "k")},
+            batch=1.0,
+            left_bytes=unit.left_bytes,
+            right_bytes=unit.right_bytes,
+            out_bytes=OUT_BYTES[kind],
+            rate=rate_codes([unit.rate])[0],
+            kind=unit.kind,
+            copies=1.0,
+            distinct=1.0,
+            layout=LAYOUTS["nn"],
+        )
+        found = weights.library_for(board).predict("matmul", as_columns(problems), build_fleet([board]))
+        measured = table["ms"][rows].astype(float) * 1e6
+        held = (found.low_ns[:, 0] <= measured) & (measured <= found.high_ns[:, 0])
+        yield f"{kind}, {gpu}", np.log(found.time_ns[:, 0] / measured), held.astype(float)
 
 
 def named_tiles(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray]]:

@@ -232,17 +232,19 @@ def _derive(
 def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: MemoryUse | None) -> MemoryUse | None:
     """Return what the rank holds that holds most; None where the recording does not tell.
 
-    `recorded` is what the recorded GPU holds.
+    `recorded` is what the recorded GPU holds. Beyond its peak the rank reserves the same share, where that was played.
     """
     stages = memory_per_rank(ranks, plan)
     if stages is None:
         return None
     most = max(stages, key=lambda stage: stage.peak_bytes)
+    played = recorded if recorded and recorded.method is MemoryMethod.SHAPES_AND_LIFETIMES else None
+    reserved = played.reserved_peak_bytes if played else None
     return MemoryUse(
         peak_bytes=most.peak_bytes,
         highest_bytes=most.peak_bytes,
         allocated_peak_bytes=most.peak_bytes,
-        reserved_peak_bytes=None,
+        reserved_peak_bytes=round(most.peak_bytes * reserved / played.peak_bytes) if played and reserved else None,
         held=most.held,
         at_op=None,
         method=MemoryMethod.SHAPES_AND_LIFETIMES,

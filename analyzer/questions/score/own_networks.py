@@ -35,7 +35,7 @@ from .weights import Weights
 
 TABLE: Final = "own/iterations.parquet"
 TRACES: Final = "own/traces"
-COLUMNS: Final = ("gpu", "workload", "compiled", "ms", "joules", "trace")
+COLUMNS: Final = ("gpu", "workload", "compiled", "ms", "event_ms", "joules", "trace")
 UNKNOWN: Final = "no formula"
 """Stands for the family of ops whose shapes tell nothing; what they take is in no prediction."""
 
@@ -172,6 +172,7 @@ def _network_row(
         roofline_ns=ops.roofline_ns,
         moved_ns=None if moved is None else moved.gpu_busy_ns,
         iteration_ns=float(row["ms"]) * 1e6,
+        again_ns=float(row["event_ms"]) * 1e6,
         moved_iteration_ns=None if moved is None else moved.loop_ns or moved.iteration_ns,
         moved_low_ns=None if moved is None else moved.loop_low_ns or moved.iteration_low_ns,
         moved_high_ns=None if moved is None else moved.loop_high_ns or moved.iteration_high_ns,

@@ -224,6 +224,8 @@ class OwnNetworkRow:
     """GPU-busy time, from the recording on the other GPU; None where there is none."""
     iteration_ns: float
     """Measured by the clock, without a profiler."""
+    again_ns: float
+    """Another stretch of that loop, by the GPU's events."""
     moved_iteration_ns: float | None
     joules: float | None
     """Of an iteration, by the board's meter."""

@@ -79,7 +79,8 @@ def test_recordings_that_are_named_and_missing_are_said(tmp_path: Path) -> None:
     from pyarrow import Table, parquet
 
     (tmp_path / "own").mkdir()
-    named = {"gpu": "H100 SXM5 80GB", "workload": "a", "compiled": False, "ms": 1.0, "joules": None, "trace": "a.json"}
+    named = {"gpu": "H100 SXM5 80GB", "workload": "a", "compiled": False, "joules": None, "trace": "a.json"}
+    named |= {"ms": 1.0, "event_ms": 1.0}
     parquet.write_table(Table.from_pylist([named]), tmp_path / "own" / "iterations.parquet")
     check_directory(tmp_path)
     with pytest.raises(InputError, match=r"a\.json: no such file"):

@@ -18,6 +18,8 @@ from wavecast.analyzer.memory import (
     describe_memory,
     explain_missing_memory,
 )
+from wavecast.analyzer.memory.allocator import play
+from wavecast.analyzer.memory.lifetimes import find_storages
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table
@@ -101,7 +103,7 @@ def use_of(trace: Trace) -> MemoryUse:
         pytest.param([Op("relu", "x", "a"), Op("view", "a", "a"), Op("relu", "a", "b")], {}, 3, 2, id="a view"),
         pytest.param([Op("relu", "x", "a"), Op("relu_", "a", "a"), Op("relu_", "a", "a")], {}, 2, 0, id="in place"),
         pytest.param([Op("relu", "x", "a")], {"a": 0.004}, 1.5, 0, id="rounded to 512 bytes"),
-        pytest.param([Op("relu", "x", "a"), Op("relu", "x", "b")], {"a": 9}, 10, 0, id="a result that none reads"),
+        pytest.param([Op("relu", "x", "a"), Op("relu", "x", "b")], {"a": 9}, 11, 1, id="what forward returns stays"),
         pytest.param([Op("relu", "x"), Op("relu", "y")], {"x": 2, "y": 3}, 5, 0, id="what existed before stays"),
         pytest.param(
             [Op("relu", "x", "a"), Op("relu", "a", "b"), Op("relu_backward", "ba", "g", BACKWARD)],
@@ -129,6 +131,13 @@ TRAINING = (
 )
 
 
+@pytest.mark.parametrize(("parent", "peak_kib"), [(-1, 18), (0, 10)], ids=["returned", "within a call"])
+def test_what_nothing_reads_stays_unless_a_call_around_gave_more(parent: int, peak_kib: int) -> None:
+    trace = shape_trace([Op("norm", "x", "b"), Op("cast", "x", "a"), Op("relu", "b", "c")], kib={"a": 8, "c": 8})
+    trace = replace(trace, ops=replace(trace.ops, parent=np.array([-1, parent, -1], dtype=np.int32)))
+    assert use_of(trace).peak_bytes == peak_kib * KIB
+
+
 @pytest.mark.parametrize(
     ("around", "parent", "peak_kib"),
     [("clone", 1, 10), ("clone", -1, 13), ("add_", 1, 13)],
@@ -140,6 +149,15 @@ def test_what_an_op_first_writes_in_place_inside_another_is_its_result(around: s
     trace = shape_trace(ops, kib={"a": 3, "c": 3, "d": 4, "e": 5})
     trace = replace(trace, ops=replace(trace.ops, parent=np.array([-1, -1, parent, -1, -1], dtype=np.int32)))
     assert use_of(trace).peak_bytes == peak_kib * KIB
+
+
+def test_an_op_takes_its_workspace_anew_for_each_result() -> None:
+    """The second result takes what the first workspace left, and the second workspace a segment of its own."""
+    ops = [Op("backward", "x", "ab"), Op("add", "ab", "c"), Op("relu", "c", "d")]
+    trace = shape_trace(ops, kib={"a": 30 << 10, "b": 26 << 10})
+    storages = find_storages(trace, np.arange(3))
+    peaks = play(storages, np.array([[30 * MIB, 0, 0]] * 2), is_late=np.zeros(len(storages.first), dtype=bool))
+    assert peaks.reserved_bytes == (3 * 30 + 2) * MIB
 
 
 def test_the_phases_that_use_a_storage_say_what_it_is() -> None:
@@ -303,7 +321,7 @@ state, activations, temporaries, inputs. None: it calls a gradient temporary unt
 
 @pytest.mark.parametrize("name", TRACKED_MIB)
 def test_categories_agree_with_torchs_own_tracker(root_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "temporary_bytes", lambda _trace, rows: np.zeros(len(rows), dtype=np.int64))
+    monkeypatch.setattr(describe, "temporary_bytes", lambda _trace, rows: np.zeros((2, len(rows)), dtype=np.int64))
     held = use_of(load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")).held
     categories = (
         MemoryCategory.PARAMETERS,

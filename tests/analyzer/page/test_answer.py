@@ -71,3 +71,13 @@ def test_a_few_are_held_against_the_source_with_forward_ratios(measured_report: 
         "84 % of the iteration the GPU waits, at about the same cost; B the same, at 0.430 of the cost; "
         "C 2.50 × faster (90 % interval 2.10–2.90); D 2.30 × slower (90 % interval 2.00–2.50), at 2.30 times the cost."
     )
+
+
+@pytest.mark.parametrize(("is_source", "ends"), [(False, (10e6, 40e6)), (True, (None, None))])
+def test_a_loop_is_as_uncertain_as_its_iteration_and_on_the_source_nobody_knows(
+    is_source: bool, ends: tuple[float | None, float | None]
+) -> None:
+    row = build_prediction(
+        "H200", 40.0, iteration_low_ns=20e6, iteration_high_ns=80e6, loop_ns=20e6, is_source=is_source
+    )
+    assert (row.loop_low_ns, row.loop_high_ns) == ends

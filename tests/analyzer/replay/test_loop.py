@@ -65,6 +65,18 @@ def test_a_slow_host_sets_the_pace_until_it_would_wait(recording: Recording) -> 
     assert np.all(alone > loop)
 
 
+def test_a_wait_within_keeps_the_host_between_the_kernels(recording: Recording) -> None:
+    recording.launch(0, 5_000, 6_900, 100_000)
+    recording.sync(SyncKind.STREAM, recording.call("cudaStreamSynchronize", 5_000, 106_900), stream=7)
+    recording.launch(161_900, 5_000, 168_800, 100_000)  # 50 us after the host knew
+    recording.sync(SyncKind.DEVICE, recording.call("cudaDeviceSynchronize", 166_900, 106_900))
+    recording.iteration(0, 273_800, 0, 273_800, profiled=False)
+    recording.iteration(0, 273_800, 0, 273_800)
+    loop, alone = lengths(recording.trace(), 1.0, 2.0)
+    np.testing.assert_allclose(loop, [2 * 100_000 + 61_900 + GAP_NS, 2 * 100_000 + 116_900 + GAP_NS], rtol=0.01)
+    assert np.all(alone > loop)
+
+
 @pytest.mark.parametrize(
     ("wait", "timed"), [("", True), ("cudaStreamSynchronize", True), ("cudaDeviceSynchronize", False)]
 )

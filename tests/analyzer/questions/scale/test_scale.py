@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.memory.fit import fit_on
 from wavecast.analyzer.memory.use import MemoryCategory, MemoryMethod, MemoryUse
 from wavecast.analyzer.questions.scale.parts import PlanPart
@@ -224,6 +225,12 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
 def test_a_measured_step_needs_its_gpu(trace: Trace, gpus: list[Gpu]) -> None:
     with pytest.raises(InputError, match=r"say which with source=GPU"):
         scale_trace(trace, CATALOG, targets=gpus, plans=["dp=2"], measured_step_ns=3e7)
+
+
+def test_a_plan_of_one_gpu_reserves_what_the_recording_does(trace: Trace, gpus: list[Gpu]) -> None:
+    row = scale_trace(trace, CATALOG, targets=gpus[:1], gpu_counts=[1], plans=["dp=1"]).predictions[0]
+    (alone,) = fit_on(run_analysis(trace, CATALOG, targets=gpus[:1]).memory, gpus[:1])
+    assert row.memory_needed_bytes == pytest.approx(alone.needed_bytes, rel=0.001)
 
 
 def test_plans_are_predicted_from_what_their_ranks_run(trace: Trace, gpus: list[Gpu]) -> None:
