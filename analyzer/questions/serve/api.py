@@ -207,6 +207,11 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         seed=asked.seed,
         electricity=asked.power() or Electricity(),
     )
+    if 0 < sizes.positions < question.longest:
+        raise InputError(
+            f"{sizes.name} takes {sizes.positions:,} tokens at most and engines refuse {question.longest:,}: ask for "
+            "fewer, or give a config.json with a larger max_position_embeddings, or rope_scaling"
+        )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     library = load_library()
     question = calibrate(question, (asked.trace, asked.calibrate), named, targets, library, cluster)

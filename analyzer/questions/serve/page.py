@@ -174,11 +174,8 @@ def _notes(report: ServeReport) -> Iterator[str]:
 
 
 def _warnings(report: ServeReport) -> Iterator[str]:
-    question, sizes = report.question, report.question.sizes
-    if sizes.assumed:
-        yield sizes.assumed
-    if question.requests is None and 0 < sizes.positions < question.prompt + question.output:
-        yield f"{question.prompt + question.output:,} tokens are more than the {sizes.positions:,} that it was made for"
+    if report.question.sizes.assumed:
+        yield report.question.sizes.assumed
     if any(row.plan.pp > 1 for row in report.rows[:SHOWN]):
         yield "pp: batches of the stages are taken to overlap, which no measured load checks"
     for row in report.rows[:SHOWN]:
