@@ -8,6 +8,9 @@ from math import log
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
@@ -18,6 +21,7 @@ from ....specs.generations import generation_at, has_serving_kernels, prefers_co
 from ....specs.gpu import Gpu, Rate
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
+from ...work.communication import Implementation
 from ...work.work import ExpertsFormat
 from .sizes import ModelSizes
 
@@ -68,6 +72,9 @@ class EngineStack:
     """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
+    all_reduce: Implementation = Implementation.FRAMEWORK
+    """The library's where engines' own kernel does not run: AMD's GPUs before CDNA3 (vLLM pull request 16010), Intel's.
+    """
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -97,6 +104,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
     attention = _attention(gpu, engine, is_blackwell=is_blackwell)
+    is_recent_amd = prefers_composable_kernel(build_fleet([gpu]))[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
@@ -105,6 +113,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=attention,
         decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
+        all_reduce=Implementation.FRAMEWORK if gpu.vendor == "NVIDIA" or is_recent_amd else Implementation.NCCL,
         fallback=fallback if lacks else "",
     )
 
@@ -196,7 +205,7 @@ class Engine:
     splits_prompts: bool = True
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
     ratio: float = 1.0
-    """Of small steps to the kernels' own times."""
+    """Of small steps' products to their own times."""
     prefill_ratio: float = 1.0
     decode_ratio: float = 1.0
     """Of measured kernels to these, in steps with prompts and without, where a recording tells."""
@@ -218,13 +227,14 @@ class Engine:
         """
         return sum(self.acceptance**count for count in range(self.drafted + 1))
 
-    def kernel_ratio(self, tokens: float, chunks: float = 0) -> float:
-        """Return by what a step's kernels differ from their times alone; `chunks`: of prompts, in it."""
-        measured = self.prefill_ratio if chunks else self.decode_ratio
-        if self.ratio == 1.0 or tokens >= NO_EFFECT:
-            return measured
-        fade = max(log(tokens / FULL_EFFECT), 0.0) / log(NO_EFFECT / FULL_EFFECT) if tokens > 0 else 0.0
-        return measured * (self.ratio + (1.0 - self.ratio) * fade)
+    def products_ratio(self, tokens: Floats) -> Floats:
+        """Return by what products differ from their times alone, in steps of so many tokens.
+
+        >>> replace(read_engine("vllm"), ratio=0.8).products_ratio(np.array([1, 512, 1024])).round(2).tolist()
+        [0.8, 0.9, 1.0]
+        """
+        fade = np.log(tokens / FULL_EFFECT) / log(NO_EFFECT / FULL_EFFECT)
+        return self.ratio + (1.0 - self.ratio) * np.clip(fade, 0.0, 1.0)
 
     def as_file(self) -> str:
         """Return what is measured of it as a file that `read_engine` takes."""

@@ -104,7 +104,7 @@ def _by_trace(
         raise InputError(f"{name}: is one rank of {trace.meta.world_size}: say {parameter('tp')}")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
     steps = StepColumns(decoding, context, chunks, fresh, square, before, np.ones(len(busy_ns)))
-    ratios = busy_ns / _kernels_ns(engine, tables.clock(0), steps)
+    ratios = busy_ns / _kernels_ns(engine, tables.clock(0, engine), steps)
     found: dict[str, Any] = {"measured_on": gpu.name, "source": f"read from {name}"}
     words, has_prompts = list[str](), chunks > 0
     for field, what, chosen in zip(
@@ -159,7 +159,7 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
     if is_used.sum() < LEAST_FITTED:
         raise InputError(f"{path.name}: {is_used.sum()} requests of several tokens: expected {LEAST_FITTED} or more")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
-    clock, given = tables.clock(0, engine.drafted), {"cache_bytes": question.cache_bytes, "context": question.context}
+    clock, given = tables.clock(0, engine), {"cache_bytes": question.cache_bytes, "context": question.context}
     capacity = capacity_of(question.sizes, tables.plan, tables.stack.precision, gpu, engine, **given)
     errors, tried = list[float](), engine
     for number in range(ROUNDS + 1):

@@ -21,6 +21,7 @@ from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
+from wavecast.analyzer.work.communication import Implementation
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
@@ -269,6 +270,7 @@ def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
         {"num_key_value_heads": 7},
         {"num_experts": 4, "num_experts_per_tok": 8},
         {"sliding_window": -1},
+        {"rope_scaling": 4},
     ],
 )
 def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str, object]) -> None:
@@ -277,13 +279,39 @@ def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str,
         sizes_of({**sizes, "vocab_size": 128256, **wrong}, name="wrong", source="here")
 
 
-def test_longer_than_the_model_was_made_for_is_said() -> None:
-    long, short = (
-        str(wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=tokens, output_tokens=1).page())
-        for tokens in (4096, 4095)
-    )
-    assert "4,097 tokens are more than the 4,096 that it was made for" in long
-    assert "made for" not in short
+def test_longer_than_the_model_was_made_for_is_refused() -> None:
+    assert wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4095, output_tokens=1).to_records()
+    with pytest.raises(InputError, match=r"takes 4,096 tokens at most and engines refuse 4,097: ask for fewer"):
+        wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4096, output_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}, 32_768),
+        ({"type": "linear", "factor": 2}, 65_536),
+        ({"rope_type": "llama3", "factor": 8.0}, 32_768),
+    ],
+)
+def test_a_stretched_rotation_takes_longer_requests(scaling: dict[str, object], positions: int) -> None:
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32}
+    config = {**sizes, "vocab_size": 128256, "max_position_embeddings": 32_768, "rope_scaling": scaling}
+    assert sizes_of(config, name="long", source="here").positions == positions
+
+
+def test_amd_before_cdna3_adds_up_by_the_library() -> None:
+    found = {gpu: stack_of(find_gpu(load_catalog(), gpu), "bf16", "vllm").all_reduce for gpu in ("MI250X", "MI300X")}
+    assert found == {"MI250X": Implementation.NCCL, "MI300X": Implementation.FRAMEWORK}
+
+
+def test_what_hides_in_small_products_is_taken_off_them_alone() -> None:
+    stack = stack_of(H100, "bf16", "vllm")
+    tables = step_tables(read_model("llama-3-8b"), ServePlan(tp=2), stack, [H100], load_library())
+    half = replace(read_engine("vllm"), ratio=0.5)
+    whole, less = (tables.parts(0, 8, 1000, engine)[0] for engine in (None, half))
+    assert (less / whole).tolist() == pytest.approx([0.5, 1, 1, 1], abs=0.05)
+    assert tables.clock(0, half).step_ns(8, 1000) == pytest.approx(less.sum(), rel=0.02)
+    assert tables.clock(0, half).step_ns(0, 0, 1, 4096, 4096) == tables.clock(0).step_ns(0, 0, 1, 4096, 4096)
 
 
 @pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "1e308,10,5", "-1,10,5", "1,0,5"])
@@ -485,7 +513,7 @@ def test_a_share_is_a_number(asked: dict[str, float]) -> None:
 
 def test_a_request_that_no_cache_holds_is_named_as_that() -> None:
     with pytest.raises(InputError, match="fewer than a request has"):
-        wavecast.serve("llama-3-8b", to="H100 SXM", prompt_tokens=9_000_000)
+        wavecast.serve("llama-3.1-70b", to="1xH100 SXM", precision="fp8", prompt_tokens=100_000)
 
 
 def test_a_plan_takes_what_others_have_in_common_with_it_and_is_the_same() -> None:
