@@ -15,7 +15,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
-from ....records import dataclass, field, replace
+from ....records import replace
 from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
@@ -28,13 +28,18 @@ from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
 from ..serve.step import StepTables, step_tables
-from .report import ServingRow
+from .report import DecisionRow, ServingRow
+from .serving_points import LATENCY, ServingPoint, decide_loads
 from .weights import Weights
 
 POINTS: Final = "serving/points.csv"
 LOGS: Final = "requests_*.csv"
 """Beside each lies a JSON file of the same name: what ran, and how many tokens were cached."""
-LATENCY: Final = "latency"
+FIRST_TOKENS: Final = "serving/llm_inference_bench_ttft_itl.csv"
+"""First tokens of batches of `POINTS`; the rest of a batch is steps of decodes."""
+DIGITS: Final = 9
+"""Of a batch's time in both tables, which are the same."""
+PREFILL, DECODE, CACHE = "prefill", "decode step", "cached tokens"
 SKIPPED: Final = (
     *("speculation_unknown", "speculation_mtp", "impossible_tpot", "replicas_unclear", "no_parallelism_given"),
     *("disaggregated_or_many_replicas", "pipeline_2", "gguf_precision_not_given", "throughput_disagrees"),
@@ -62,26 +67,16 @@ BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
 ran one that schedules between steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingPoint:
-    """Hold a measured load beside its prediction; times in ns, NaN where not given."""
+def score_serving(
+    data: Path, weights: Weights
+) -> tuple[tuple[ServingRow, ...], tuple[DecisionRow, ...], tuple[str, ...]]:
+    """Predict the rows of `serving/points.csv` that say what ran.
 
-    source: str
-    gpu: str
-    engine: str
-    measured: Mapping[str, float]
-    """By what was measured: ttft, tpot, e2e, latency."""
-    predicted: Mapping[str, float]
-    ends: Mapping[str, tuple[float, float]]
-    roofline_ns: Mapping[str, float] = field(default_factory=dict)
-    """A token's and a prompt's time by the roofline, where the load is given."""
-
-
-def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...], tuple[str, ...]]:
-    """Predict the rows of `serving/points.csv` that say what ran; return their errors, and why others are left out."""
+    Return their errors, how often the better of two was named and limits were kept, and why others are left out.
+    """
     path = data / POINTS
     if not path.exists():
-        return (), ()
+        return (), (), ()
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     left_out, points, scorer = Counter[str](), list[ServingPoint](), _Scorer(weights)
@@ -93,19 +88,21 @@ def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...],
             points.append(scorer.score(row))
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
+    decisions = tuple(decide_loads(points))
+    points += list(scorer.steps(data / FIRST_TOKENS, points)) if (data / FIRST_TOKENS).exists() else []
     points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
-    return tuple(_rows_of(points)), tuple(notes)
+    return tuple(_rows_of(points)), decisions, tuple(notes)
 
 
 def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
     """Yield the errors of each measure by source, then by GPU and engine."""
-    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY):
+    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY, PREFILL, DECODE, CACHE):
         chosen = [point for point in points if measure in point.measured]
         groups: dict[str, list[ServingPoint]] = {}
         for point in chosen:
-            source = point.source.partition("/")[0]
-            for name in (source, f"{source}, {point.gpu}, {point.engine}"):
+            source = point.row["source"].partition("/")[0]
+            for name in (source, f"{source}, {point.row['gpu']}, {point.row['engine']}"):
                 groups.setdefault(name, []).append(point)
         for name, found in sorted(groups.items()):
             ratio = np.array([point.predicted[measure] / point.measured[measure] - 1.0 for point in found])
@@ -189,16 +186,32 @@ class _Scorer:
         served = serve_load(engine, tables.clock(0, engine), ran["kv_tokens"], load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(rows)))
         per_token = ((last - first) / np.maximum(outputs - 1, 1))[outputs > 1]
+        room = capacity_of(sizes, plan, precision, gpu, engine, cache_bytes=2.0, context=float(prompts.mean()))
         means = {FIRST: first - arrival, PER_TOKEN: per_token, END_TO_END: last - arrival}
         predicted = {name: figures.latencies[name].within("mean") for name in means}
+        means[CACHE], predicted[CACHE] = ran["kv_tokens"], (room.tokens, room.low_tokens, room.high_tokens)
         return ServingPoint(
-            source="request log",
-            gpu=gpu.name,
-            engine=engine.name,
-            measured={name: float(values.mean()) for name, values in means.items()},
+            row={"source": "request log", "gpu": gpu.name, "engine": engine.name},
+            measured={name: float(np.mean(values)) for name, values in means.items()},
             predicted={name: value for name, (value, _, _) in predicted.items()},
             ends={name: (low, high) for name, (_, low, high) in predicted.items()},
         )
+
+    def steps(self, path: Path, points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
+        """Yield the batches whose first tokens were timed too, taken apart into prefill and a mean decode step."""
+        with path.open(encoding="utf-8", newline="") as file:
+            timed = {row["end_latency "][:DIGITS]: row["TTFT Latency"] for row in csv.DictReader(file)}
+        for point in points:
+            if point.row["latency_s"] and point.row["latency_s"][:DIGITS] in timed:
+                prompts = {"osl": "1", "latency_s": timed[point.row["latency_s"][:DIGITS]]}
+                first, steps = self.score({**point.row, **prompts}), int(point.row["osl"]) - 1
+                measured, predicted = (
+                    {PREFILL: one[LATENCY], DECODE: (whole[LATENCY] - one[LATENCY]) / steps}
+                    for one, whole in ((first.measured, point.measured), (first.predicted, point.predicted))
+                )
+                low, high = (end / point.predicted[LATENCY] for end in point.ends[LATENCY])
+                ends = {name: (low * value, high * value) for name, value in predicted.items()}
+                yield replace(point, measured=measured, predicted=predicted, ends=ends)
 
     def _tables(
         self, sizes: ModelSizes, plan: ServePlan, stack: EngineStack, gpu: Gpu, cache_bytes: float
@@ -288,9 +301,7 @@ def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> Se
         low, high = np.exp([-figures.step_half_width, figures.step_half_width])
         predicted["latency"] = (end_ns, end_ns * float(low), end_ns * float(high))
     return ServingPoint(
-        source=row["source"],
-        gpu=row["gpu"],
-        engine=row["engine"],
+        row=row,
         measured=measured,
         predicted={name: value for name, (value, _, _) in predicted.items()},
         ends={name: (low, high) for name, (_, low, high) in predicted.items()},

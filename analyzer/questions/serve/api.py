@@ -207,10 +207,12 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         seed=asked.seed,
         electricity=asked.power() or Electricity(),
     )
-    if 0 < sizes.positions < question.longest:
+    load = question.requests
+    longest = question.prompt + question.output if load is None else int((load.prompts + load.outputs).max())
+    if 0 < sizes.positions < longest:
         raise InputError(
-            f"{sizes.name} takes {sizes.positions:,} tokens at most and engines refuse {question.longest:,}: ask for "
-            "fewer, or give a config.json with a larger max_position_embeddings, or rope_scaling"
+            f"{sizes.name} takes {sizes.positions:,} tokens at most and engines refuse {longest:,}: ask for fewer, or "
+            "give a config.json with a larger max_position_embeddings, or rope_scaling"
         )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     library = load_library()

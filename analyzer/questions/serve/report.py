@@ -62,12 +62,6 @@ class ServeQuestion:
             return float(self.requests.prompts.mean() + self.requests.outputs.mean() / 2)
         return self.prompt + self.output / 2.0
 
-    @property
-    def longest(self) -> int:
-        """Return the tokens of the longest sequence that is asked for."""
-        asked = self.requests
-        return self.prompt + self.output if asked is None else int((asked.prompts + asked.outputs).max())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRow:
