@@ -8,14 +8,15 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import log
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, group_by
 from ....errors import InputError
-from ....records import replace
+from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
@@ -29,7 +30,6 @@ from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
 from ..serve.step import StepTables, step_tables
 from .report import DecisionRow, ServingRow
-from .serving_points import LATENCY, ServingPoint, decide_loads
 from .weights import Weights
 
 POINTS: Final = "serving/points.csv"
@@ -37,6 +37,7 @@ LOGS: Final = "requests_*.csv"
 """Beside each lies a JSON file of the same name: what ran, and how many tokens were cached."""
 FIRST_TOKENS: Final = "serving/llm_inference_bench_ttft_itl.csv"
 """First tokens of batches of `POINTS`; the rest of a batch is steps of decodes."""
+LATENCY: Final = "latency"
 DIGITS: Final = 9
 """Of a batch's time in both tables, which are the same."""
 PREFILL, DECODE, CACHE = "prefill", "decode step", "cached tokens"
@@ -51,6 +52,12 @@ SHARED_ATTENTION: Final = frozenset({("MiniMaxAI/MiniMax-M2.5", "fp8"), ("moonsh
 parallelism alone, and the times are those of their rows so labelled."""
 IMPOSSIBLE_BATCHES: Final = ("tensorrt-llm", "mistralai/Mixtral-8x7B-v0.1")
 """On A100, 16 at a time, a step takes 11 ms; reading all experts takes 14.5 at the memory's peak."""
+CASE: Final = ("source", "model", "precision", "isl", "osl")
+"""What rows that can be chosen from have in common."""
+LEAST_APART: Final = log(1.1)
+"""Natural log of two rates, one of which is better."""
+LIMITS_NS: Final = (10e6, 20e6, 30e6, 50e6, 100e6)
+"""Of TPOT, as users ask for them."""
 LOG_TIMES: Final = ("queued", "first_token", "last_token")
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
@@ -65,6 +72,20 @@ VERSIONS_OF_2024: Final = "0.5"
 BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
 """vLLM 0.14's release, from which it does by default (vllm-project/vllm pull 27614): rows of before that say no version
 ran one that schedules between steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPoint:
+    """Hold a measured load beside its prediction; times in ns."""
+
+    row: Mapping[str, str]
+    """Of the table; of a log its source, GPU and engine."""
+    measured: Mapping[str, float]
+    """By what was measured: ttft, tpot, e2e, latency, of one batch prefill and decode step; cached tokens, a count."""
+    predicted: Mapping[str, float]
+    ends: Mapping[str, tuple[float, float]]
+    roofline_ns: Mapping[str, float] = field(default_factory=dict)
+    """A token's and a prompt's time by the roofline, where the load is given."""
 
 
 def score_serving(
@@ -88,7 +109,7 @@ def score_serving(
             points.append(scorer.score(row))
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
-    decisions = tuple(decide_loads(points))
+    decisions = tuple(_decisions(points))
     points += list(scorer.steps(data / FIRST_TOKENS, points)) if (data / FIRST_TOKENS).exists() else []
     points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
@@ -120,6 +141,57 @@ def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
                 covered=float(np.mean(held)),
                 roofline=float(np.mean(bare)) if bare else None,
             )
+
+
+def _decisions(points: Sequence[ServingPoint]) -> Iterator[DecisionRow]:
+    """Yield how often the better of two measured loads was named, and how often the best under a limit kept it.
+
+    Better is more written tokens/s per GPU, by 10 % at least. Recommended is what writes most of one GPU type's and
+    engine's rows, among those whose TPOT is within the limit at the upper end of its interval.
+    """
+    each_type = _groups([point for point in points if PER_TOKEN in point.ends], *CASE, "gpu", "engine")
+    found = {
+        "more tokens/s per GPU": [_right(group) for group in _groups(points, *CASE)],
+        "the same, of as many users": [_right(group) for group in _groups(points, *CASE, "concurrency")],
+        "the most within a limit of TPOT keeps it": [_kept(group, limit) for group in each_type for limit in LIMITS_NS],
+    }
+    for criterion, right in found.items():
+        pairs = [one for group in right for one in group]
+        if pairs:
+            yield DecisionRow(
+                table="serving",
+                criterion=criterion,
+                workloads=sum(map(bool, right)),
+                pairs=len(pairs),
+                right=float(np.mean(pairs)),
+                kendall_tau=None,
+                baselines={},
+            )
+
+
+def _groups(points: Sequence[ServingPoint], *names: str) -> list[list[ServingPoint]]:
+    return list(group_by(points, lambda point: tuple(point.row[name] for name in names)).values())
+
+
+def _right(group: Sequence[ServingPoint]) -> list[bool]:
+    """Return of each pair whose rates differ whether the better one was named."""
+    rates = np.log([[_rate(point.row, times) for times in (point.measured, point.predicted)] for point in group])
+    first, second = np.triu_indices(len(group), 1)
+    measured, predicted = (rates[first] - rates[second]).T
+    return list(((measured > 0) == (predicted > 0))[np.abs(measured) > LEAST_APART])
+
+
+def _kept(group: Sequence[ServingPoint], limit_ns: float) -> list[bool]:
+    held = [point for point in group if point.ends[PER_TOKEN][1] <= limit_ns]
+    best = max(held, key=lambda point: _rate(point.row, point.predicted), default=None)
+    return [] if best is None else [best.measured[PER_TOKEN] <= limit_ns]
+
+
+def _rate(row: Mapping[str, str], times_ns: Mapping[str, float]) -> float:
+    """Return tokens per ns and GPU: the tokens of all users over the time from request to last token."""
+    tokens = int(row["osl"])
+    whole = times_ns.get(LATENCY) or times_ns[FIRST] + times_ns[PER_TOKEN] * (tokens - 1)
+    return int(row["concurrency"]) * tokens / whole / int(row["gpus"])
 
 
 class _Scorer:

@@ -265,11 +265,11 @@ def read_engine(text: str) -> Engine:
     return Engine(
         name=name,
         version=version,
-        step_ns=row["a_ms"] * MS,
+        step_ns=row.get("a_ms", 0.0) * MS,
         sequence_ns=row["b_ms"] * MS,
         first_ns=row["f0_ms"] * MS,
         first_per_token_ns=_document()["text_ms"] * MS / 1e3,
-        first_steps=row["w_steps"],
+        first_steps=_document()["w_steps"],
         spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
@@ -306,7 +306,7 @@ def engine_on(engine: Engine, gpu: Gpu, sizes: ModelSizes, precision: str) -> En
         return replace(engine, budget=budget)
     known: Mapping[str, Any] = _document()["blackwell"]
     is_spared = engine.name == "trtllm" and sizes.is_latent
-    ratio = 1.0 if is_spared else known[engine.name].get(precision, 1.0)
+    ratio = 1.0 if is_spared else known[engine.name].get(precision.removesuffix("_block"), 1.0)
     return replace(engine, budget=budget, ratio=ratio, sequence_ns=engine.sequence_ns * known["host_ratio"])
 
 
