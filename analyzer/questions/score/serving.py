@@ -22,7 +22,7 @@ from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...models.matmul.problems import FORMATS
-from ..serve.engines import Engine, EngineStack, engine_on, read_engine, stack_of
+from ..serve.engines import SMALL_SEQUENCES, Engine, EngineStack, engine_on, read_engine, stack_of
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, figures_of
 from ..serve.load import SPREAD
 from ..serve.ops import ServePlan
@@ -322,7 +322,7 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
         version = "0.13"
     engine = read_engine(f"{name}=={version}" if version else name)
     engine = engine_on(engine, gpu, sizes, precision)
-    return replace(engine, max_sequences=max(engine.max_sequences, int(row["concurrency"])))
+    return replace(engine, max_sequences=max(SMALL_SEQUENCES, int(row["concurrency"])))
 
 
 def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[RequestLoad, Floats]:

@@ -169,9 +169,10 @@ NAMES: Final = ("vllm", "sglang", "trtllm")
 NEWEST: Final = (999,)
 UNSTATED_SPREAD: Final = 0.20
 """90 % half-width, natural log, of a step where no version is given; with one it is the row's `spread`."""
-LARGE_BUDGET: Final = 8192
-SMALL_BUDGET: Final = 2048
-"""Tokens of a step: vLLM's `max_num_batched_tokens` of a server with 70 GiB or more, and of smaller ones."""
+LARGE_BUDGET, LARGE_SEQUENCES = 8192, 1024
+SMALL_BUDGET, SMALL_SEQUENCES = 2048, 256
+"""Tokens and sequences of a step: of vLLM's server with 70 GiB or more that is no A100, and of others (its
+arg_utils.py); of sequences other engines, and versions before 0.9, take the smaller number."""
 LARGE_MEMORY_BYTES: Final = 70.0 * 2**30
 FULL_EFFECT: Final = 256.0
 NO_EFFECT: Final = 1024.0
@@ -197,7 +198,8 @@ class Engine:
     source: str
     budget: int = 0
     """Tokens of a step; 0: by the GPU's memory."""
-    max_sequences: int = 256
+    max_sequences: int = 0
+    """Of a step; 0: by the engine and the GPU's memory."""
     memory_share: float | None = None
     """Of a GPU's memory; None: 0.9, and SGLang leaves what its chunks and graphs take."""
     reserves: bool = False
@@ -296,18 +298,22 @@ def _read_file(path: Path) -> Engine:
 
 
 def engine_on(engine: Engine, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
-    """Return the engine as it runs on a GPU: its budget there, and what data-centre Blackwell's hosts and kernels take.
+    """Return the engine as it runs on a GPU: its limits there, and what data-centre Blackwell's hosts and kernels take.
 
     TensorRT-LLM's latent attention has no such correction.
     """
     memory = gpu.reported_memory_bytes or gpu.memory_bytes
-    budget = engine.budget or (LARGE_BUDGET if memory >= LARGE_MEMORY_BYTES else SMALL_BUDGET)
+    is_large = memory >= LARGE_MEMORY_BYTES and "A100" not in gpu.name
+    has_many = is_large and engine.name == "vllm" and (_numbers(engine.version) or NEWEST) >= (0, 9)
+    budget = engine.budget or (LARGE_BUDGET if is_large else SMALL_BUDGET)
+    sequences = engine.max_sequences or min(LARGE_SEQUENCES if has_many else SMALL_SEQUENCES, budget)
+    engine = replace(engine, budget=budget, max_sequences=sequences)
     if not generation_at(gpu.compute_capability).has_tensor_memory:
-        return replace(engine, budget=budget)
+        return engine
     known: Mapping[str, Any] = _document()["blackwell"]
     is_spared = engine.name == "trtllm" and sizes.is_latent
     ratio = 1.0 if is_spared else known[engine.name].get(precision.removesuffix("_block"), 1.0)
-    return replace(engine, budget=budget, ratio=ratio, sequence_ns=engine.sequence_ns * known["host_ratio"])
+    return replace(engine, ratio=ratio, sequence_ns=engine.sequence_ns * known["host_ratio"])
 
 
 @lru_cache(maxsize=1)

@@ -240,11 +240,11 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"to": "Tesla T4"}, "does not fit"),
         ({"rate": 1.0, "concurrency": 2}, "2 loads: give one"),
         ({"tpot": "50"}, "expected a time such as"),
-        ({"concurrency": (4, 0)}, "expected requests from 1 to"),
+        ({"concurrency": (4, 0)}, "expected numbers from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"precision": ""}, "expected bf16"),
-        ({"step_tokens": 10}, "as many as sequences at least"),
+        ({"step_tokens": 10, "max_sequences": (8, 64)}, "as many as sequences at least"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
@@ -362,7 +362,7 @@ def test_steps_at_once_take_what_each_takes_alone(clock: StepClock) -> None:
 
 def test_a_closed_load_takes_the_same_steps_on_a_gpu_twice_as_fast(clock: StepClock) -> None:
     known: dict[tuple[object, ...], Schedule] = {}
-    engine = replace(read_engine("vllm==0.19"), budget=2048, sequence_ns=0.0)
+    engine = replace(read_engine("vllm==0.19"), budget=2048, max_sequences=256, sequence_ns=0.0)
     load = closed_load(8, 500, 50, seed=0)
     fast = replace(clock, tok=[x - log(2) for x in clock.tok], dec=clock.dec - log(2), pre=clock.pre - log(2))
     fast = replace(fast, head=[x - log(2) for x in clock.head])
@@ -375,7 +375,7 @@ def test_a_closed_load_takes_the_same_steps_on_a_gpu_twice_as_fast(clock: StepCl
 
 def test_a_small_cache_does_not_take_the_steps_of_a_large_one(clock: StepClock) -> None:
     known: dict[tuple[object, ...], Schedule] = {}
-    engine, load = replace(read_engine("vllm"), budget=2048), closed_load(16, 200, 400, seed=0)
+    engine, load = replace(read_engine("vllm"), budget=2048, max_sequences=256), closed_load(16, 200, 400, seed=0)
     large, small = (serve_load(engine, clock, room, load, known=known) for room in (400_000, 4_000))
     assert small.preempted > large.preempted == 0
 
@@ -451,7 +451,7 @@ def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
     load = closed_load(32, 1000, 500, seed=0)
     pushed = []
     for reserves in (False, True):
-        engine = replace(read_engine("vllm==0.19"), budget=2048, reserves=reserves)
+        engine = replace(read_engine("vllm==0.19"), budget=2048, max_sequences=256, reserves=reserves)
         served = serve_load(engine, clock, 20_000, load)
         pushed.append(served.preempted)
         assert (served.last_ns >= served.first_ns).all()
@@ -566,3 +566,27 @@ def test_products_of_a_step_err_together_in_part_and_attention_of_one_problem_wh
     together = widths()
     assert 0.5 * together[0] < found[0] < together[0]
     assert found[1] == pytest.approx(together[1])
+
+
+def test_the_best_of_several_numbers_of_sequences_is_taken() -> None:
+    asked: dict[str, Any] = {"to": "H200 SXM", "tpot": "100ms", "tp": 1}
+    few, many, best = (
+        wavecast.serve("llama-3-8b", max_sequences=most, **asked).to_records()[0] for most in (16, 512, (16, 512))
+    )
+    assert few["output_tokens_per_s"] < many["output_tokens_per_s"] == best["output_tokens_per_s"]
+    assert best["max_sequences"] == 512
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "limits"),
+    [
+        ("H100 SXM5 80GB", "vllm", (8192, 1024)),
+        ("H100 SXM5 80GB", "vllm==0.6", (8192, 256)),
+        ("H100 SXM5 80GB", "sglang", (8192, 256)),
+        ("A100 SXM4 80GB", "vllm", (2048, 256)),
+        ("L40S", "vllm", (2048, 256)),
+    ],
+)
+def test_an_engine_has_the_limits_of_its_server(gpu: str, engine: str, limits: tuple[int, int]) -> None:
+    found = engine_on(read_engine(engine), find_gpu(load_catalog(), gpu), read_model("llama-3-8b"), "bf16")
+    assert (found.budget, found.max_sequences) == limits
