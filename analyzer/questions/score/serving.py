@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, group_by
+from ....arrays import group_by
 from ....errors import InputError
 from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
@@ -62,10 +62,7 @@ LOG_TIMES: Final = ("queued", "first_token", "last_token")
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
 REQUESTS_PER_PLACE: Final = 10
-"""Of InferenceX's runs. Of a load of many requests fewer are run, and those between the first and the last on each
-place, which find an engine that fills or empties, count for what is not run."""
-RUN_PER_PLACE: Final = 4
-MOST_RUN_WHOLE: Final = 400
+"""Of InferenceX's runs."""
 SEED: Final = 20261128
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
@@ -228,9 +225,9 @@ class _Scorer:
         capacity = capacity_of(
             sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
         )
-        load, weights = _load_of(row, plan, engine)
+        load = _load_of(row, plan, engine)
         served = serve_load(engine, tables.clock(0, engine), capacity.tokens, load)
-        figures = figures_of(tables, 0, engine, served, weights)
+        figures = figures_of(tables, 0, engine, served, np.ones(len(load.prompts)))
         roofline_ns = _roofline_ns(sizes, plan, gpu, stack, capacity, load)
         return replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
 
@@ -325,16 +322,11 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
     return replace(engine, max_sequences=max(SMALL_SEQUENCES, int(row["concurrency"])))
 
 
-def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[RequestLoad, Floats]:
-    """Return the requests that one replica of attention gets, and how often each counts."""
+def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> RequestLoad:
+    """Return the requests that one replica of attention gets."""
     places = max(round(int(row["concurrency"]) / plan.dp), 1)
     is_offline = row["load"] == "offline"
-    is_whole = is_offline or places * REQUESTS_PER_PLACE <= MOST_RUN_WHOLE
-    waves = 1 if is_offline else REQUESTS_PER_PLACE if is_whole else RUN_PER_PLACE
-    count = places * waves
-    weights = np.ones(count)
-    if not is_whole:
-        weights[places:-places] = (REQUESTS_PER_PLACE - 2.0) / (RUN_PER_PLACE - 2.0)
+    count = places * (1 if is_offline else REQUESTS_PER_PLACE)
     prompts, outputs = np.full(count, int(row["isl"])), np.full(count, int(row["osl"]))
     if row["length_spread"] != "fixed":
         drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
@@ -343,7 +335,7 @@ def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[R
         # Of prompts that come at once one starts a step before the others, which mix with it: they drift apart.
         drawn = np.random.default_rng(SEED).uniform(1.0 - SPREAD, 1.0 + SPREAD, count)
         outputs = np.maximum(np.rint(drawn * outputs).astype(np.int64), 1)
-    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
+    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places)
 
 
 def _roofline_ns(
