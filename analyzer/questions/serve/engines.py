@@ -272,7 +272,7 @@ def read_engine(text: str) -> Engine:
         first_ns=row["f0_ms"] * MS,
         first_per_token_ns=_document()["text_ms"] * MS / 1e3,
         first_steps=_document()["w_steps"],
-        spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
+        spread=max(row.get("spread", _document()["spread"]), 0.0 if version else UNSTATED_SPREAD),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
         reserves=row.get("reserves", False),

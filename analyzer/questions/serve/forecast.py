@@ -26,9 +26,6 @@ FIRST_WIDTH: Final = 0.63
 requests, the queue. With a step's own it is a factor of 2, which held 90 % of rows that the study had not looked at."""
 FOREIGN_RATIO: Final = 1.6
 """On the width of a step where no engine was measured on the kind of GPU: AMD's, consumer cards."""
-SHARED_WIDTH: Final = 0.08
-"""90 % half-width, natural log, that no part of a step tells of: dates and images of one version differ by 1.18 times
-in the median."""
 STAGES_WIDTH: Final = 0.25
 """The same of stages: how well batches overlap. Of 2024's TensorRT-LLM they did not (LLM-Inference-Bench)."""
 FIRST: Final = "ttft"
@@ -180,7 +177,7 @@ def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floa
     stages = STAGES_WIDTH if tables.plan.pp > 1 else 0.0
     ratios = (engine.prefill_ratio, engine.decode_ratio)  # How much of them is that GPU's own is not known.
     moved = 0.0 if engine.measured_on == gpu.name else max(abs(log(ratio)) for ratio in ratios)
-    found = float(np.sqrt(kernels**2 + engine.spread**2 + stages**2 + SHARED_WIDTH**2 + moved**2))
+    found = float(np.sqrt(kernels**2 + engine.spread**2 + stages**2 + moved**2))
     return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
 
 
