@@ -261,7 +261,7 @@ class ServingRow:
     group: str
     """Source, GPU and engine."""
     measure: str
-    """TTFT, TPOT or end to end in the mean; of an offline batch its latency, prefill, decode step; tokens cached."""
+    """TTFT, TPOT or end to end in the mean; of an offline batch latency, prefill, decode step; cached tokens."""
     rows: int
     mape: float
     median_ape: float

@@ -25,6 +25,7 @@ from ...models.matmul.problems import FORMATS
 from ..serve.engines import SMALL_SEQUENCES, Engine, EngineStack, engine_on, read_engine, stack_of
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, figures_of
 from ..serve.load import SPREAD
+from ..serve.measured import least_squares
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
@@ -40,7 +41,7 @@ FIRST_TOKENS: Final = "serving/llm_inference_bench_ttft_itl.csv"
 LATENCY: Final = "latency"
 DIGITS: Final = 9
 """Of a batch's time in both tables, which are the same."""
-PREFILL, DECODE, CACHE = "prefill", "decode step", "cached tokens"
+PREFILL, DECODE, CACHE, MOVED = "prefill", "decode step", "cached tokens", "latency, engine from other GPUs"
 SKIPPED: Final = (
     *("speculation_unknown", "speculation_mtp", "impossible_tpot", "replicas_unclear", "no_parallelism_given"),
     *("disaggregated_or_many_replicas", "pipeline_2", "gguf_precision_not_given", "throughput_disagrees"),
@@ -83,6 +84,8 @@ class ServingPoint:
     ends: Mapping[str, tuple[float, float]]
     roofline_ns: Mapping[str, float] = field(default_factory=dict)
     """A token's and a prompt's time by the roofline, where the load is given."""
+    parts_ns: tuple[float, ...] = ()
+    """Of an offline batch: kernels, steps, and the sum over steps of sequences: what a ns more of each adds."""
 
 
 def score_serving(
@@ -107,7 +110,8 @@ def score_serving(
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
     decisions = tuple(_decisions(points))
-    points += list(scorer.steps(data / FIRST_TOKENS, points)) if (data / FIRST_TOKENS).exists() else []
+    timed = scorer.steps(data / FIRST_TOKENS, points) if (data / FIRST_TOKENS).exists() else ()
+    points += [*timed, *_from_other_gpus(points)]
     points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
     return tuple(_rows_of(points)), decisions, tuple(notes)
@@ -115,7 +119,7 @@ def score_serving(
 
 def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
     """Yield the errors of each measure by source, then by GPU and engine."""
-    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY, PREFILL, DECODE, CACHE):
+    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY, MOVED, PREFILL, DECODE, CACHE):
         chosen = [point for point in points if measure in point.measured]
         groups: dict[str, list[ServingPoint]] = {}
         for point in chosen:
@@ -191,6 +195,22 @@ def _rate(row: Mapping[str, str], times_ns: Mapping[str, float]) -> float:
     return int(row["concurrency"]) * tokens / whole / int(row["gpus"])
 
 
+def _from_other_gpus(points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
+    """Yield offline batches with what an engine adds as its other GPUs' batches say: a and b of the least squares."""
+    for batches in group_by([point for point in points if point.parts_ns], lambda point: point.row["engine"]).values():
+        gpu = np.array([point.row["gpu"] for point in batches])
+        measured = np.array([point.measured[LATENCY] for point in batches])
+        kernels, *host = np.array([point.parts_ns for point in batches]).T / measured
+        for name in np.unique(gpu) if len(set(gpu)) > 1 else ():
+            factors = least_squares(np.stack(host)[:, gpu != name], (1.0 - kernels)[gpu != name])
+            predicted = measured * (kernels + factors @ np.stack(host))
+            for place in np.flatnonzero(gpu == name).tolist():
+                point, found = batches[place], float(predicted[place])
+                low, high = (found * end / point.predicted[LATENCY] for end in point.ends[LATENCY])
+                given = {"measured": {MOVED: float(measured[place])}, "predicted": {MOVED: found}}
+                yield replace(point, **given, ends={MOVED: (low, high)}, parts_ns=())
+
+
 class _Scorer:
     """Predict rows of the table; what rows of one configuration share is kept."""
 
@@ -229,7 +249,12 @@ class _Scorer:
         served = serve_load(engine, tables.clock(0, engine), capacity.tokens, load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(load.prompts)))
         roofline_ns = _roofline_ns(sizes, plan, gpu, stack, capacity, load)
-        return replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
+        point = replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
+        if row["load"] != "offline":
+            return point
+        tried = [replace(engine, step_ns=step, sequence_ns=each) for step, each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))]
+        kernels, *more = (serve_load(one, tables.clock(0, one), capacity.tokens, load).end_ns for one in tried)
+        return replace(point, parts_ns=(kernels, *(end - kernels for end in more)))
 
     def replay(self, path: Path) -> ServingPoint:
         """Return a log's means beside those of its requests replayed, with the cache that it says."""

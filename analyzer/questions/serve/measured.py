@@ -170,7 +170,7 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
         kernel, *host = (sums[:, run.last - 1] - sums[:, run.first - 1])[:, is_used] / decoded_ns[is_used]
         errors.append(float(np.abs(kernel + tried.step_ns * host[0] + tried.sequence_ns * host[1] - 1.0).mean()))
         if number < ROUNDS:
-            step_ns, sequence_ns = _least_squares(np.stack(host), 1.0 - kernel)
+            step_ns, sequence_ns = least_squares(np.stack(host), 1.0 - kernel)
             tried = replace(tried, step_ns=step_ns, sequence_ns=sequence_ns)
     note = (
         f"Fitted to {is_used.sum():,} of {len(is_used):,} requests of {path.name} on {gpu.name}: their TPOT is "
@@ -196,7 +196,7 @@ def _tables(question: ServeQuestion, gpu: Gpu, library: Library, cluster: Cluste
     return step_tables(question.sizes, plan, stack, [gpu], library, **given), engine, unit.sequence_ns
 
 
-def _least_squares(columns: Floats, wanted: Floats) -> tuple[float, float]:
+def least_squares(columns: Floats, wanted: Floats) -> tuple[float, float]:
     """Return the two factors, 0 or more, of columns [2, n] whose sum is closest to what is wanted, [n]."""
     both = np.linalg.lstsq(columns.T, wanted, rcond=None)[0]
     alone = np.diag(np.maximum((columns @ wanted) / np.square(columns).sum(axis=1), 0.0))

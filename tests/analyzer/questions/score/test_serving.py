@@ -126,3 +126,19 @@ def test_a_batch_is_taken_apart_where_its_first_tokens_were_timed(data: Path) ->
     assert bias.keys() == {"latency", "prefill", "decode step"}
     assert abs(bias["prefill"]) < 0.3
     assert min(bias["prefill"], bias["decode step"]) < bias["latency"] < max(bias["prefill"], bias["decode step"])
+
+
+def test_offline_batches_are_predicted_with_what_the_engine_adds_elsewhere(data: Path) -> None:
+    row = ROW.format(users=16, ttft="", tpot="", flags="").replace("closed", "offline").replace("512,64", "128,256")
+    times = {"H100 SXM5 80GB": (2.6, 2.61), "A100 SXM4 80GB": (9.0, 9.01)}
+    rows = [
+        row.replace("H100 SXM5 80GB", gpu).replace(",,,,", f",,,{time},").replace(",256,fixed", f",{length},fixed")
+        for gpu, found in times.items()
+        for time, length in zip(found, (256, 255), strict=True)
+    ]
+    write_points(data, *rows)
+    found, _, _ = score_serving(data, choose_weights())
+    bias = {(item.group, item.measure): item.bias for item in found}
+    moved = "latency, engine from other GPUs"
+    assert bias["here, H100 SXM5 80GB, vllm", moved] > 0.5 + bias["here, H100 SXM5 80GB, vllm", "latency"]
+    assert bias["here, A100 SXM4 80GB, vllm", moved] < 0.0
