@@ -7,14 +7,14 @@ those of rows that were in sight.
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import group_by
+from ....arrays import Floats, group_by
 from ....errors import InputError
 from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
@@ -80,8 +80,8 @@ class ServingPoint:
     """Of the table; of a log its source, GPU and engine."""
     measured: Mapping[str, float]
     """By what was measured: ttft, tpot, e2e, latency, of one batch prefill and decode step; cached tokens, a count."""
-    predicted: Mapping[str, float]
-    ends: Mapping[str, tuple[float, float]]
+    predicted: Mapping[str, Floats]
+    """The same with the ends of the interval, [3]."""
     roofline_ns: Mapping[str, float] = field(default_factory=dict)
     """A token's and a prompt's time by the roofline, where the load is given."""
     parts_ns: tuple[float, ...] = ()
@@ -110,7 +110,7 @@ def score_serving(
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
     decisions = tuple(_decisions(points))
-    timed = scorer.steps(data / FIRST_TOKENS, points) if (data / FIRST_TOKENS).exists() else ()
+    timed: Iterable[ServingPoint] = scorer.steps(data / FIRST_TOKENS, points) if (data / FIRST_TOKENS).exists() else ()
     points += [*timed, *_from_other_gpus(points)]
     points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
@@ -127,11 +127,12 @@ def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
             for name in (source, f"{source}, {point.row['gpu']}, {point.row['engine']}"):
                 groups.setdefault(name, []).append(point)
         for name, found in sorted(groups.items()):
-            ratio = np.array([point.predicted[measure] / point.measured[measure] - 1.0 for point in found])
+            ratio = np.array([point.predicted[measure][0] / point.measured[measure] - 1.0 for point in found])
             bare = [
                 abs(ns / point.measured[measure] - 1.0) for point in found if (ns := point.roofline_ns.get(measure))
             ]
-            held = [point.ends[measure][0] <= point.measured[measure] <= point.ends[measure][1] for point in found]
+            ends = [(point.measured[measure], *point.predicted[measure][1:]) for point in found]
+            held = [low <= value <= high for value, low, high in ends]
             yield ServingRow(
                 group=name,
                 measure=measure,
@@ -150,7 +151,7 @@ def _decisions(points: Sequence[ServingPoint]) -> Iterator[DecisionRow]:
     Better is more written tokens/s per GPU, by 10 % at least. Recommended is what writes most of one GPU type's and
     engine's rows, among those whose TPOT is within the limit at the upper end of its interval.
     """
-    each_type = _groups([point for point in points if PER_TOKEN in point.ends], *CASE, "gpu", "engine")
+    each_type = _groups([point for point in points if PER_TOKEN in point.measured], *CASE, "gpu", "engine")
     found = {
         "more tokens/s per GPU": [_right(group) for group in _groups(points, *CASE)],
         "the same, of as many users": [_right(group) for group in _groups(points, *CASE, "concurrency")],
@@ -183,16 +184,16 @@ def _right(group: Sequence[ServingPoint]) -> list[bool]:
 
 
 def _kept(group: Sequence[ServingPoint], limit_ns: float) -> list[bool]:
-    held = [point for point in group if point.ends[PER_TOKEN][1] <= limit_ns]
+    held = [point for point in group if point.predicted[PER_TOKEN][2] <= limit_ns]
     best = max(held, key=lambda point: _rate(point.row, point.predicted), default=None)
     return [] if best is None else [best.measured[PER_TOKEN] <= limit_ns]
 
 
-def _rate(row: Mapping[str, str], times_ns: Mapping[str, float]) -> float:
+def _rate(row: Mapping[str, str], times_ns: Mapping[str, Any]) -> float:
     """Return tokens per ns and GPU: the tokens of all users over the time from request to last token."""
     tokens = int(row["osl"])
-    whole = times_ns.get(LATENCY) or times_ns[FIRST] + times_ns[PER_TOKEN] * (tokens - 1)
-    return int(row["concurrency"]) * tokens / whole / int(row["gpus"])
+    whole = times_ns[LATENCY] if LATENCY in times_ns else times_ns[FIRST] + times_ns[PER_TOKEN] * (tokens - 1)
+    return float(int(row["concurrency"]) * tokens / np.ravel(whole)[0] / int(row["gpus"]))
 
 
 def _from_other_gpus(points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
@@ -201,14 +202,14 @@ def _from_other_gpus(points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
         gpu = np.array([point.row["gpu"] for point in batches])
         measured = np.array([point.measured[LATENCY] for point in batches])
         kernels, *host = np.array([point.parts_ns for point in batches]).T / measured
-        for name in np.unique(gpu) if len(set(gpu)) > 1 else ():
+        names = sorted(set(gpu.tolist()))
+        for name in names if len(names) > 1 else []:
             factors = least_squares(np.stack(host)[:, gpu != name], (1.0 - kernels)[gpu != name])
             predicted = measured * (kernels + factors @ np.stack(host))
             for place in np.flatnonzero(gpu == name).tolist():
-                point, found = batches[place], float(predicted[place])
-                low, high = (found * end / point.predicted[LATENCY] for end in point.ends[LATENCY])
-                given = {"measured": {MOVED: float(measured[place])}, "predicted": {MOVED: found}}
-                yield replace(point, **given, ends={MOVED: (low, high)}, parts_ns=())
+                point = batches[place]
+                found = predicted[place] * point.predicted[LATENCY] / point.predicted[LATENCY][0]
+                yield replace(point, measured={MOVED: float(measured[place])}, predicted={MOVED: found}, parts_ns=())
 
 
 class _Scorer:
@@ -287,8 +288,7 @@ class _Scorer:
         return ServingPoint(
             row={"source": "request log", "gpu": gpu.name, "engine": engine.name},
             measured={name: float(np.mean(values)) for name, values in means.items()},
-            predicted={name: value for name, (value, _, _) in predicted.items()},
-            ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+            predicted={name: np.array(found) for name, found in predicted.items()},
         )
 
     def steps(self, path: Path, points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
@@ -299,13 +299,11 @@ class _Scorer:
             if point.row["latency_s"] and point.row["latency_s"][:DIGITS] in timed:
                 prompts = {"osl": "1", "latency_s": timed[point.row["latency_s"][:DIGITS]]}
                 first, steps = self.score({**point.row, **prompts}), int(point.row["osl"]) - 1
+                pairs: Any = ((first.measured, point.measured), (first.predicted, point.predicted))
                 measured, predicted = (
-                    {PREFILL: one[LATENCY], DECODE: (whole[LATENCY] - one[LATENCY]) / steps}
-                    for one, whole in ((first.measured, point.measured), (first.predicted, point.predicted))
+                    {PREFILL: one[LATENCY], DECODE: (whole[LATENCY] - one[LATENCY]) / steps} for one, whole in pairs
                 )
-                low, high = (end / point.predicted[LATENCY] for end in point.ends[LATENCY])
-                ends = {name: (low * value, high * value) for name, value in predicted.items()}
-                yield replace(point, measured=measured, predicted=predicted, ends=ends)
+                yield replace(point, measured=measured, predicted=predicted)
 
     def _tables(
         self, sizes: ModelSizes, plan: ServePlan, stack: EngineStack, gpu: Gpu, cache_bytes: float
@@ -392,6 +390,5 @@ def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> Se
     return ServingPoint(
         row=row,
         measured=measured,
-        predicted={name: value for name, (value, _, _) in predicted.items()},
-        ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+        predicted={name: np.array(found) for name, found in predicted.items()},
     )
