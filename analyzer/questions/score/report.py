@@ -174,11 +174,11 @@ class IterationScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """Say how often the better of two GPUs was named rightly."""
+    """Say how often the better of two GPUs, plans or loads was named rightly, or a limit kept."""
 
     table: str
     criterion: str
-    """`faster` or `cheaper`."""
+    """What is better: `faster`, `cheaper`, or in words."""
     workloads: int
     """With at least two GPUs."""
     pairs: int
@@ -263,7 +263,7 @@ class ServingRow:
     group: str
     """Source, GPU and engine."""
     measure: str
-    """TTFT, TPOT or end to end in the mean, or the latency of an offline batch."""
+    """TTFT, TPOT or end to end in the mean; of an offline batch latency, prefill, decode step; cached tokens."""
     rows: int
     mape: float
     median_ape: float

@@ -73,7 +73,7 @@ def score_directory(data: Path, weights: Weights) -> Score:
     tell("recommenders")
     recommenders, recommender_notes = score_recommenders(data, weights)
     tell("served models")
-    serving, serving_notes = score_serving(data, weights)
+    serving, serving_decisions, serving_notes = score_serving(data, weights)
     tell("own networks")
     own_families, own_networks = score_own(data, weights)
     return Score(
@@ -89,7 +89,7 @@ def score_directory(data: Path, weights: Weights) -> Score:
         throughput=throughput,
         iterations=iterations,
         recommenders=recommenders,
-        decisions=(*score_decisions(networks), *plan_decisions(iterations)),
+        decisions=(*score_decisions(networks), *plan_decisions(iterations), *serving_decisions),
         traces=traces,
         serving=serving,
         own_families=own_families,

@@ -7,13 +7,14 @@ those of rows that were in sight.
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import log
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, group_by
 from ....errors import InputError
 from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
@@ -21,20 +22,26 @@ from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...models.matmul.problems import FORMATS
-from ..serve.engines import Engine, EngineStack, engine_on, read_engine, stack_of
+from ..serve.engines import SMALL_SEQUENCES, Engine, EngineStack, engine_on, read_engine, stack_of
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, figures_of
 from ..serve.load import SPREAD
+from ..serve.measured import least_squares
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
 from ..serve.step import StepTables, step_tables
-from .report import ServingRow
+from .report import DecisionRow, ServingRow
 from .weights import Weights
 
 POINTS: Final = "serving/points.csv"
 LOGS: Final = "requests_*.csv"
 """Beside each lies a JSON file of the same name: what ran, and how many tokens were cached."""
+FIRST_TOKENS: Final = "serving/llm_inference_bench_ttft_itl.csv"
+"""First tokens of batches of `POINTS`; the rest of a batch is steps of decodes."""
 LATENCY: Final = "latency"
+DIGITS: Final = 9
+"""Of a batch's time in both tables, which are the same."""
+PREFILL, DECODE, CACHE, MOVED = "prefill", "decode step", "cached tokens", "latency, engine from other GPUs"
 SKIPPED: Final = (
     *("speculation_unknown", "speculation_mtp", "impossible_tpot", "replicas_unclear", "no_parallelism_given"),
     *("disaggregated_or_many_replicas", "pipeline_2", "gguf_precision_not_given", "throughput_disagrees"),
@@ -44,14 +51,19 @@ SKIPPED: Final = (
 SHARED_ATTENTION: Final = frozenset({("MiniMaxAI/MiniMax-M2.5", "fp8"), ("moonshotai/Kimi-K2.5", "fp4")})
 """Whose rows of vLLM the table gives replicas of attention: InferenceX's launch scripts of them say tensor and expert
 parallelism alone, and the times are those of their rows so labelled."""
+IMPOSSIBLE_BATCHES: Final = ("tensorrt-llm", "mistralai/Mixtral-8x7B-v0.1")
+"""On A100, 16 at a time, a step takes 11 ms; reading all experts takes 14.5 at the memory's peak."""
+CASE: Final = ("source", "model", "precision", "isl", "osl")
+"""What rows that can be chosen from have in common."""
+LEAST_APART: Final = log(1.1)
+"""Natural log of two rates, one of which is better."""
+LIMITS_NS: Final = (10e6, 20e6, 30e6, 50e6, 100e6)
+"""Of TPOT, as users ask for them."""
 LOG_TIMES: Final = ("queued", "first_token", "last_token")
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
 REQUESTS_PER_PLACE: Final = 10
-"""Of InferenceX's runs. Of a load of many requests fewer are run, and those between the first and the last on each
-place, which find an engine that fills or empties, count for what is not run."""
-RUN_PER_PLACE: Final = 4
-MOST_RUN_WHOLE: Final = 400
+"""Of InferenceX's runs."""
 SEED: Final = 20261128
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
@@ -62,24 +74,30 @@ ran one that schedules between steps."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPoint:
-    """Hold a measured load beside its prediction; times in ns, NaN where not given."""
+    """Hold a measured load beside its prediction; times in ns."""
 
-    source: str
-    gpu: str
-    engine: str
+    row: Mapping[str, str]
+    """Of the table; of a log its source, GPU and engine."""
     measured: Mapping[str, float]
-    """By what was measured: ttft, tpot, e2e, latency."""
-    predicted: Mapping[str, float]
-    ends: Mapping[str, tuple[float, float]]
+    """By what was measured: ttft, tpot, e2e, latency, of one batch prefill and decode step; cached tokens, a count."""
+    predicted: Mapping[str, Floats]
+    """The same with the ends of the interval, [3]."""
     roofline_ns: Mapping[str, float] = field(default_factory=dict)
     """A token's and a prompt's time by the roofline, where the load is given."""
+    parts_ns: tuple[float, ...] = ()
+    """Of an offline batch: kernels, steps, and the sum over steps of sequences: what a ns more of each adds."""
 
 
-def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...], tuple[str, ...]]:
-    """Predict the rows of `serving/points.csv` that say what ran; return their errors, and why others are left out."""
+def score_serving(
+    data: Path, weights: Weights
+) -> tuple[tuple[ServingRow, ...], tuple[DecisionRow, ...], tuple[str, ...]]:
+    """Predict the rows of `serving/points.csv` that say what ran.
+
+    Return their errors, how often the better of two was named and limits were kept, and why others are left out.
+    """
     path = data / POINTS
     if not path.exists():
-        return (), ()
+        return (), (), ()
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     left_out, points, scorer = Counter[str](), list[ServingPoint](), _Scorer(weights)
@@ -91,26 +109,30 @@ def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...],
             points.append(scorer.score(row))
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
+    decisions = tuple(_decisions(points))
+    timed: Iterable[ServingPoint] = scorer.steps(data / FIRST_TOKENS, points) if (data / FIRST_TOKENS).exists() else ()
+    points += [*timed, *_from_other_gpus(points)]
     points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
-    return tuple(_rows_of(points)), tuple(notes)
+    return tuple(_rows_of(points)), decisions, tuple(notes)
 
 
 def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
     """Yield the errors of each measure by source, then by GPU and engine."""
-    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY):
+    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY, MOVED, PREFILL, DECODE, CACHE):
         chosen = [point for point in points if measure in point.measured]
         groups: dict[str, list[ServingPoint]] = {}
         for point in chosen:
-            source = point.source.partition("/")[0]
-            for name in (source, f"{source}, {point.gpu}, {point.engine}"):
+            source = point.row["source"].partition("/")[0]
+            for name in (source, f"{source}, {point.row['gpu']}, {point.row['engine']}"):
                 groups.setdefault(name, []).append(point)
         for name, found in sorted(groups.items()):
-            ratio = np.array([point.predicted[measure] / point.measured[measure] - 1.0 for point in found])
+            ratio = np.array([point.predicted[measure][0] / point.measured[measure] - 1.0 for point in found])
             bare = [
                 abs(ns / point.measured[measure] - 1.0) for point in found if (ns := point.roofline_ns.get(measure))
             ]
-            held = [point.ends[measure][0] <= point.measured[measure] <= point.ends[measure][1] for point in found]
+            ends = [(point.measured[measure], *point.predicted[measure][1:]) for point in found]
+            held = [low <= value <= high for value, low, high in ends]
             yield ServingRow(
                 group=name,
                 measure=measure,
@@ -123,6 +145,73 @@ def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
             )
 
 
+def _decisions(points: Sequence[ServingPoint]) -> Iterator[DecisionRow]:
+    """Yield how often the better of two measured loads was named, and how often the best under a limit kept it.
+
+    Better is more written tokens/s per GPU, by 10 % at least. Recommended is what writes most of one GPU type's and
+    engine's rows, among those whose TPOT is within the limit at the upper end of its interval.
+    """
+    each_type = _groups([point for point in points if PER_TOKEN in point.measured], *CASE, "gpu", "engine")
+    found = {
+        "more tokens/s per GPU": [_right(group) for group in _groups(points, *CASE)],
+        "the same, of as many users": [_right(group) for group in _groups(points, *CASE, "concurrency")],
+        "the most within a limit of TPOT keeps it": [_kept(group, limit) for group in each_type for limit in LIMITS_NS],
+    }
+    for criterion, right in found.items():
+        pairs = [one for group in right for one in group]
+        if pairs:
+            yield DecisionRow(
+                table="serving",
+                criterion=criterion,
+                workloads=sum(map(bool, right)),
+                pairs=len(pairs),
+                right=float(np.mean(pairs)),
+                kendall_tau=None,
+                baselines={},
+            )
+
+
+def _groups(points: Sequence[ServingPoint], *names: str) -> list[list[ServingPoint]]:
+    return list(group_by(points, lambda point: tuple(point.row[name] for name in names)).values())
+
+
+def _right(group: Sequence[ServingPoint]) -> list[bool]:
+    """Return of each pair whose rates differ whether the better one was named."""
+    rates = np.log([[_rate(point.row, times) for times in (point.measured, point.predicted)] for point in group])
+    first, second = np.triu_indices(len(group), 1)
+    measured, predicted = (rates[first] - rates[second]).T
+    return list(((measured > 0) == (predicted > 0))[np.abs(measured) > LEAST_APART])
+
+
+def _kept(group: Sequence[ServingPoint], limit_ns: float) -> list[bool]:
+    held = [point for point in group if point.predicted[PER_TOKEN][2] <= limit_ns]
+    best = max(held, key=lambda point: _rate(point.row, point.predicted), default=None)
+    return [] if best is None else [best.measured[PER_TOKEN] <= limit_ns]
+
+
+def _rate(row: Mapping[str, str], times_ns: Mapping[str, Any]) -> float:
+    """Return tokens per ns and GPU: the tokens of all users over the time from request to last token."""
+    tokens = int(row["osl"])
+    whole = times_ns[LATENCY] if LATENCY in times_ns else times_ns[FIRST] + times_ns[PER_TOKEN] * (tokens - 1)
+    return float(int(row["concurrency"]) * tokens / np.ravel(whole)[0] / int(row["gpus"]))
+
+
+def _from_other_gpus(points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
+    """Yield offline batches with what an engine adds as its other GPUs' batches say: a and b of the least squares."""
+    for batches in group_by([point for point in points if point.parts_ns], lambda point: point.row["engine"]).values():
+        gpu = np.array([point.row["gpu"] for point in batches])
+        measured = np.array([point.measured[LATENCY] for point in batches])
+        kernels, *host = np.array([point.parts_ns for point in batches]).T / measured
+        names = sorted(set(gpu.tolist()))
+        for name in names if len(names) > 1 else []:
+            factors = least_squares(np.stack(host)[:, gpu != name], (1.0 - kernels)[gpu != name])
+            predicted = measured * (kernels + factors @ np.stack(host))
+            for place in np.flatnonzero(gpu == name).tolist():
+                point = batches[place]
+                found = predicted[place] * point.predicted[LATENCY] / point.predicted[LATENCY][0]
+                yield replace(point, measured={MOVED: float(measured[place])}, predicted={MOVED: found}, parts_ns=())
+
+
 class _Scorer:
     """Predict rows of the table; what rows of one configuration share is kept."""
 
@@ -132,6 +221,8 @@ class _Scorer:
 
     def score(self, row: Mapping[str, str]) -> ServingPoint:
         """Return a row beside its prediction. Raises InputError, with the reason, where none is possible."""
+        if (row["engine"], row["model"]) == IMPOSSIBLE_BATCHES and int(row["concurrency"]) > 1:
+            raise InputError("a batch is faster than reading the experts that it needs")
         if row["load"] == "largest":
             raise InputError("the load is not given")
         gpu, sizes = find_gpu(self.catalog, row["gpu"]), _sizes_of(row["model"])
@@ -155,11 +246,16 @@ class _Scorer:
         capacity = capacity_of(
             sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
         )
-        load, weights = _load_of(row, plan, engine)
-        served = serve_load(engine, tables.clock(0), capacity.tokens, load)
-        figures = figures_of(tables, 0, engine, served, weights)
+        load = _load_of(row, plan, engine)
+        served = serve_load(engine, tables.clock(0, engine), capacity.tokens, load)
+        figures = figures_of(tables, 0, engine, served, np.ones(len(load.prompts)))
         roofline_ns = _roofline_ns(sizes, plan, gpu, stack, capacity, load)
-        return replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
+        point = replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
+        if row["load"] != "offline":
+            return point
+        tried = [replace(engine, step_ns=step, sequence_ns=each) for step, each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))]
+        kernels, *more = (serve_load(one, tables.clock(0, one), capacity.tokens, load).end_ns for one in tried)
+        return replace(point, parts_ns=(kernels, *(end - kernels for end in more)))
 
     def replay(self, path: Path) -> ServingPoint:
         """Return a log's means beside those of its requests replayed, with the cache that it says."""
@@ -182,19 +278,32 @@ class _Scorer:
             first_steps=0.0,
         )
         tables = self._tables(sizes, plan, stack_of(gpu, precision, engine.name), gpu, 2.0)
-        served = serve_load(engine, tables.clock(0), ran["kv_tokens"], load)
+        served = serve_load(engine, tables.clock(0, engine), ran["kv_tokens"], load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(rows)))
         per_token = ((last - first) / np.maximum(outputs - 1, 1))[outputs > 1]
+        room = capacity_of(sizes, plan, precision, gpu, engine, cache_bytes=2.0, context=float(prompts.mean()))
         means = {FIRST: first - arrival, PER_TOKEN: per_token, END_TO_END: last - arrival}
         predicted = {name: figures.latencies[name].within("mean") for name in means}
+        means[CACHE], predicted[CACHE] = ran["kv_tokens"], (room.tokens, room.low_tokens, room.high_tokens)
         return ServingPoint(
-            source="request log",
-            gpu=gpu.name,
-            engine=engine.name,
-            measured={name: float(values.mean()) for name, values in means.items()},
-            predicted={name: value for name, (value, _, _) in predicted.items()},
-            ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+            row={"source": "request log", "gpu": gpu.name, "engine": engine.name},
+            measured={name: float(np.mean(values)) for name, values in means.items()},
+            predicted={name: np.array(found) for name, found in predicted.items()},
         )
+
+    def steps(self, path: Path, points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
+        """Yield the batches whose first tokens were timed too, taken apart into prefill and a mean decode step."""
+        with path.open(encoding="utf-8", newline="") as file:
+            timed = {row["end_latency "][:DIGITS]: row["TTFT Latency"] for row in csv.DictReader(file)}
+        for point in points:
+            if point.row["latency_s"] and point.row["latency_s"][:DIGITS] in timed:
+                prompts = {"osl": "1", "latency_s": timed[point.row["latency_s"][:DIGITS]]}
+                first, steps = self.score({**point.row, **prompts}), int(point.row["osl"]) - 1
+                pairs: Any = ((first.measured, point.measured), (first.predicted, point.predicted))
+                measured, predicted = (
+                    {PREFILL: one[LATENCY], DECODE: (whole[LATENCY] - one[LATENCY]) / steps} for one, whole in pairs
+                )
+                yield replace(point, measured=measured, predicted=predicted)
 
     def _tables(
         self, sizes: ModelSizes, plan: ServePlan, stack: EngineStack, gpu: Gpu, cache_bytes: float
@@ -233,19 +342,14 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
         version = "0.13"
     engine = read_engine(f"{name}=={version}" if version else name)
     engine = engine_on(engine, gpu, sizes, precision)
-    return replace(engine, max_sequences=max(engine.max_sequences, int(row["concurrency"])))
+    return replace(engine, max_sequences=max(SMALL_SEQUENCES, int(row["concurrency"])))
 
 
-def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[RequestLoad, Floats]:
-    """Return the requests that one replica of attention gets, and how often each counts."""
+def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> RequestLoad:
+    """Return the requests that one replica of attention gets."""
     places = max(round(int(row["concurrency"]) / plan.dp), 1)
     is_offline = row["load"] == "offline"
-    is_whole = is_offline or places * REQUESTS_PER_PLACE <= MOST_RUN_WHOLE
-    waves = 1 if is_offline else REQUESTS_PER_PLACE if is_whole else RUN_PER_PLACE
-    count = places * waves
-    weights = np.ones(count)
-    if not is_whole:
-        weights[places:-places] = (REQUESTS_PER_PLACE - 2.0) / (RUN_PER_PLACE - 2.0)
+    count = places * (1 if is_offline else REQUESTS_PER_PLACE)
     prompts, outputs = np.full(count, int(row["isl"])), np.full(count, int(row["osl"]))
     if row["length_spread"] != "fixed":
         drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
@@ -254,7 +358,7 @@ def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[R
         # Of prompts that come at once one starts a step before the others, which mix with it: they drift apart.
         drawn = np.random.default_rng(SEED).uniform(1.0 - SPREAD, 1.0 + SPREAD, count)
         outputs = np.maximum(np.rint(drawn * outputs).astype(np.int64), 1)
-    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
+    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places)
 
 
 def _roofline_ns(
@@ -284,10 +388,7 @@ def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> Se
         low, high = np.exp([-figures.step_half_width, figures.step_half_width])
         predicted["latency"] = (end_ns, end_ns * float(low), end_ns * float(high))
     return ServingPoint(
-        source=row["source"],
-        gpu=row["gpu"],
-        engine=row["engine"],
+        row=row,
         measured=measured,
-        predicted={name: value for name, (value, _, _) in predicted.items()},
-        ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+        predicted={name: np.array(found) for name, found in predicted.items()},
     )

@@ -22,7 +22,7 @@ from ...asking.question import find_named
 
 if TYPE_CHECKING:
     from ...asking.question import Gpus
-    from .report import ServeReport, Target
+    from .report import ServeQuestion, ServeReport, Target
 
 PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4")
 MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
@@ -120,7 +120,14 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, AskedSource):
         "Compute prompts on GPUs of their own, which send what they cached to those that write; with --rate.",
         default=False,
     )
-    max_sequences: int = option(HelpPart.WHAT_IF, "Sequences of a step at most.", default=256, **COUNT)
+    max_sequences: int | Sequence[int] | None = option(
+        HelpPart.WHAT_IF,
+        "Sequences of a step at most; of several the best. Default: 1,024 of vLLM from 70 GiB on, else 256.",
+        metavar="N,…",
+        multiple=True,
+        callback=as_counts("a number of sequences"),
+        default=(),
+    )
     step_tokens: int | None = option(
         HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
     )
@@ -165,8 +172,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from .separate import report_serving
     from .sizes import read_model
 
-    users = _counts(asked.concurrency)
-    _check_load(asked, users)
+    users, sequences = _counts("concurrency", asked.concurrency), _counts("max_sequences", asked.max_sequences)
+    _check_load(asked, users, sequences)
     sizes = read_model(model)
     given = sizes.precision if asked.precision is None else asked.precision
     if asked.precision is None and not given:
@@ -182,7 +189,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     engine = replace(
         read_engine(asked.engine),
         budget=asked.step_tokens or 0,
-        max_sequences=asked.max_sequences,
+        max_sequences=min(sequences, default=0),
         memory_share=asked.memory_share,
         shared_share=asked.shared_prompt,
         drafted=drafted,
@@ -193,6 +200,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         sizes=sizes,
         precisions=precisions,
         engine=engine,
+        sequences=sequences or (0,),
         cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
         prompt=asked.prompt_tokens,
         output=asked.output_tokens,
@@ -207,13 +215,14 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         seed=asked.seed,
         electricity=asked.power() or Electricity(),
     )
+    _check_lengths(question)
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     library = load_library()
     question = calibrate(question, (asked.trace, asked.calibrate), named, targets, library, cluster)
     return ServeAnswer(report=report_serving(question, targets, library, asked.book(catalog), cluster, catalog))
 
 
-def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
+def _check_load(asked: ServeOptions, users: tuple[int, ...], sequences: tuple[int, ...]) -> None:
     """Raise InputError for what excludes each other, or what no load and no engine can be."""
     given = {"concurrency": users or None, "rate": asked.rate, "requests": asked.requests, "calibrate": asked.calibrate}
     loads = [name for name, value in given.items() if value is not None]
@@ -226,8 +235,8 @@ def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
     for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
         if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
-    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
-        most = parameter("max_sequences", asked.max_sequences)
+    if asked.step_tokens is not None and asked.step_tokens < max(sequences, default=0):
+        most = parameter("max_sequences", max(sequences))
         raise InputError(
             f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
         )
@@ -236,11 +245,22 @@ def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
         raise InputError(f"{parameter(loads[0])} says what is asked and when: it goes without {unused}")
 
 
-def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:
+def _check_lengths(question: ServeQuestion) -> None:
+    """Raise InputError for requests that are longer than the model takes."""
+    sizes, load = question.sizes, question.requests
+    longest = question.prompt + question.output if load is None else int((load.prompts + load.outputs).max())
+    if 0 < sizes.positions < longest:
+        raise InputError(
+            f"{sizes.name} takes {sizes.positions:,} tokens at most and engines refuse {longest:,}: ask for fewer, or "
+            "give a config.json with a larger max_position_embeddings, or rope_scaling"
+        )
+
+
+def _counts(name: str, asked: int | Sequence[int] | None) -> tuple[int, ...]:
     counts = (asked,) if isinstance(asked, int) else tuple(asked or ())
     if not all(isinstance(count, int) and 0 < count < MOST_USERS for count in counts):
-        given = parameter("concurrency", ",".join(map(str, counts)))
-        raise InputError(f"{given}: expected requests from 1 to {MOST_USERS - 1:,}, or several as in 1,4,16")
+        given = parameter(name, ",".join(map(str, counts)))
+        raise InputError(f"{given}: expected numbers from 1 to {MOST_USERS - 1:,}, or several as in 1,4,16")
     return counts
 
 

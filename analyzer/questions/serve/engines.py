@@ -8,6 +8,9 @@ from math import log
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
@@ -18,6 +21,7 @@ from ....specs.generations import generation_at, has_serving_kernels, prefers_co
 from ....specs.gpu import Gpu, Rate
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
+from ...work.communication import Implementation
 from ...work.work import ExpertsFormat
 from .sizes import ModelSizes
 
@@ -68,6 +72,9 @@ class EngineStack:
     """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
+    all_reduce: Implementation = Implementation.FRAMEWORK
+    """The library's where engines' own kernel does not run: AMD's GPUs before CDNA3 (vLLM pull request 16010), Intel's.
+    """
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -97,6 +104,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
     attention = _attention(gpu, engine, is_blackwell=is_blackwell)
+    is_recent_amd = prefers_composable_kernel(build_fleet([gpu]))[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
@@ -105,6 +113,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=attention,
         decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
+        all_reduce=Implementation.FRAMEWORK if gpu.vendor == "NVIDIA" or is_recent_amd else Implementation.NCCL,
         fallback=fallback if lacks else "",
     )
 
@@ -160,9 +169,10 @@ NAMES: Final = ("vllm", "sglang", "trtllm")
 NEWEST: Final = (999,)
 UNSTATED_SPREAD: Final = 0.20
 """90 % half-width, natural log, of a step where no version is given; with one it is the row's `spread`."""
-LARGE_BUDGET: Final = 8192
-SMALL_BUDGET: Final = 2048
-"""Tokens of a step: vLLM's `max_num_batched_tokens` of a server with 70 GiB or more, and of smaller ones."""
+LARGE_BUDGET, LARGE_SEQUENCES = 8192, 1024
+SMALL_BUDGET, SMALL_SEQUENCES = 2048, 256
+"""Tokens and sequences of a step: of vLLM's server with 70 GiB or more that is no A100, and of others (its
+arg_utils.py); of sequences other engines, and versions before 0.9, take the smaller number."""
 LARGE_MEMORY_BYTES: Final = 70.0 * 2**30
 FULL_EFFECT: Final = 256.0
 NO_EFFECT: Final = 1024.0
@@ -188,7 +198,8 @@ class Engine:
     source: str
     budget: int = 0
     """Tokens of a step; 0: by the GPU's memory."""
-    max_sequences: int = 256
+    max_sequences: int = 0
+    """Of a step; 0: by the engine and the GPU's memory."""
     memory_share: float | None = None
     """Of a GPU's memory; None: 0.9, and SGLang leaves what its chunks and graphs take."""
     reserves: bool = False
@@ -196,7 +207,7 @@ class Engine:
     splits_prompts: bool = True
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
     ratio: float = 1.0
-    """Of small steps to the kernels' own times."""
+    """Of small steps' products to their own times."""
     prefill_ratio: float = 1.0
     decode_ratio: float = 1.0
     """Of measured kernels to these, in steps with prompts and without, where a recording tells."""
@@ -218,13 +229,14 @@ class Engine:
         """
         return sum(self.acceptance**count for count in range(self.drafted + 1))
 
-    def kernel_ratio(self, tokens: float, chunks: float = 0) -> float:
-        """Return by what a step's kernels differ from their times alone; `chunks`: of prompts, in it."""
-        measured = self.prefill_ratio if chunks else self.decode_ratio
-        if self.ratio == 1.0 or tokens >= NO_EFFECT:
-            return measured
-        fade = max(log(tokens / FULL_EFFECT), 0.0) / log(NO_EFFECT / FULL_EFFECT) if tokens > 0 else 0.0
-        return measured * (self.ratio + (1.0 - self.ratio) * fade)
+    def products_ratio(self, tokens: Floats) -> Floats:
+        """Return by what products differ from their times alone, in steps of so many tokens.
+
+        >>> replace(read_engine("vllm"), ratio=0.8).products_ratio(np.array([1, 512, 1024])).round(2).tolist()
+        [0.8, 0.9, 1.0]
+        """
+        fade = np.log(tokens / FULL_EFFECT) / log(NO_EFFECT / FULL_EFFECT)
+        return self.ratio + (1.0 - self.ratio) * np.clip(fade, 0.0, 1.0)
 
     def as_file(self) -> str:
         """Return what is measured of it as a file that `read_engine` takes."""
@@ -255,12 +267,12 @@ def read_engine(text: str) -> Engine:
     return Engine(
         name=name,
         version=version,
-        step_ns=row["a_ms"] * MS,
+        step_ns=row.get("a_ms", 0.0) * MS,
         sequence_ns=row["b_ms"] * MS,
         first_ns=row["f0_ms"] * MS,
         first_per_token_ns=_document()["text_ms"] * MS / 1e3,
-        first_steps=row["w_steps"],
-        spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
+        first_steps=_document()["w_steps"],
+        spread=max(row.get("spread", _document()["spread"]), 0.0 if version else UNSTATED_SPREAD),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
         reserves=row.get("reserves", False),
@@ -286,18 +298,22 @@ def _read_file(path: Path) -> Engine:
 
 
 def engine_on(engine: Engine, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
-    """Return the engine as it runs on a GPU: its budget there, and what data-centre Blackwell's hosts and kernels take.
+    """Return the engine as it runs on a GPU: its limits there, and what data-centre Blackwell's hosts and kernels take.
 
     TensorRT-LLM's latent attention has no such correction.
     """
     memory = gpu.reported_memory_bytes or gpu.memory_bytes
-    budget = engine.budget or (LARGE_BUDGET if memory >= LARGE_MEMORY_BYTES else SMALL_BUDGET)
+    is_large = memory >= LARGE_MEMORY_BYTES and "A100" not in gpu.name
+    has_many = is_large and engine.name == "vllm" and (_numbers(engine.version) or NEWEST) >= (0, 9)
+    budget = engine.budget or (LARGE_BUDGET if is_large else SMALL_BUDGET)
+    sequences = engine.max_sequences or min(LARGE_SEQUENCES if has_many else SMALL_SEQUENCES, budget)
+    engine = replace(engine, budget=budget, max_sequences=sequences)
     if not generation_at(gpu.compute_capability).has_tensor_memory:
-        return replace(engine, budget=budget)
+        return engine
     known: Mapping[str, Any] = _document()["blackwell"]
     is_spared = engine.name == "trtllm" and sizes.is_latent
-    ratio = 1.0 if is_spared else known[engine.name].get(precision, 1.0)
-    return replace(engine, budget=budget, ratio=ratio, sequence_ns=engine.sequence_ns * known["host_ratio"])
+    ratio = 1.0 if is_spared else known[engine.name].get(precision.removesuffix("_block"), 1.0)
+    return replace(engine, ratio=ratio, sequence_ns=engine.sequence_ns * known["host_ratio"])
 
 
 @lru_cache(maxsize=1)

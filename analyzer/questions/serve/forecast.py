@@ -21,16 +21,11 @@ from .step import StepTables
 
 MEASURES: Final = ("mean", "p50", "p90", "p99")
 PERCENTILES: Final = (50, 90, 99)
-EXPERTS_WIDTH: Final = 0.25
-"""90 % half-width, natural log, of which kernel an engine picks for quantised experts."""
 FIRST_WIDTH: Final = 0.63
 """90 % half-width, natural log, of the first token beside its steps: the client, how often the engine looks for
 requests, the queue. With a step's own it is a factor of 2, which held 90 % of rows that the study had not looked at."""
 FOREIGN_RATIO: Final = 1.6
 """On the width of a step where no engine was measured on the kind of GPU: AMD's, consumer cards."""
-SHARED_WIDTH: Final = 0.08
-"""90 % half-width, natural log, that no part of a step tells of: dates and images of one version differ by 1.18 times
-in the median."""
 STAGES_WIDTH: Final = 0.25
 """The same of stages: how well batches overlap. Of 2024's TensorRT-LLM they did not (LLM-Inference-Bench)."""
 FIRST: Final = "ttft"
@@ -95,7 +90,7 @@ def forecast_load(
     known: dict[tuple[object, ...], Schedule] | None = None,
 ) -> LoadFigures:
     """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
-    clock, joules = (make(column, engine.drafted) for make in (tables.clock, tables.joule_clock))
+    clock, joules = (make(column, engine) for make in (tables.clock, tables.joule_clock))
     served = serve_load(engine, clock, capacity.tokens, load, joules=joules, known=known)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
     return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
@@ -122,10 +117,9 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     busy = max(served.busy_ns, 1.0)
     sequences = served.sequence_ns / busy
     context = served.context_ns / max(served.sequence_ns, 1.0)
-    parts, widths = tables.parts(column, max(sequences, 1.0), context, engine.drafted)
+    parts, widths = tables.parts(column, max(sequences, 1.0), context, engine)
     width = step_half_width(tables, column, engine, parts, widths)
-    ratio = engine.kernel_ratio(sequences * (1 + engine.drafted))
-    step_ns = float(parts.sum()) * ratio + engine.step_ns + engine.sequence_ns * sequences
+    step_ns = float(parts.sum()) * engine.decode_ratio + engine.step_ns + engine.sequence_ns * sequences
     waited = served.first_ns - served.arrival_ns
     added = engine.first_ns + engine.first_per_token_ns * load.prompts + engine.first_steps * step_ns
     tokens = np.maximum(load.outputs - 1, 1)
@@ -175,15 +169,15 @@ def _latency(values: Floats, weights: Floats, low: float, high: float) -> Latenc
 def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floats, widths: Floats) -> float:
     """Return the 90 % half-width of a step's time, natural log.
 
-    Parts' errors are independent of each other and of the engine's; where no engine was measured it is wider.
+    Parts' errors are independent of each other and of the engine's; where no engine was measured it is wider. Which
+    kernel runs quantised experts is in the width of their own model.
     """
-    gpu, sizes = tables.gpus[column], tables.sizes
+    gpu = tables.gpus[column]
     kernels = float(np.sqrt(np.sum((parts * widths) ** 2)) / max(float(parts.sum()), 1.0))
-    experts = EXPERTS_WIDTH if sizes.experts and tables.stack.products not in ("bf16", "fp16") else 0.0
     stages = STAGES_WIDTH if tables.plan.pp > 1 else 0.0
     ratios = (engine.prefill_ratio, engine.decode_ratio)  # How much of them is that GPU's own is not known.
     moved = 0.0 if engine.measured_on == gpu.name else max(abs(log(ratio)) for ratio in ratios)
-    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + stages**2 + SHARED_WIDTH**2 + moved**2))
+    found = float(np.sqrt(kernels**2 + engine.spread**2 + stages**2 + moved**2))
     return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
 
 

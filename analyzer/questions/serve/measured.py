@@ -104,7 +104,7 @@ def _by_trace(
         raise InputError(f"{name}: is one rank of {trace.meta.world_size}: say {parameter('tp')}")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
     steps = StepColumns(decoding, context, chunks, fresh, square, before, np.ones(len(busy_ns)))
-    ratios = busy_ns / _kernels_ns(engine, tables.clock(0), steps)
+    ratios = busy_ns / _kernels_ns(engine, tables.clock(0, engine), steps)
     found: dict[str, Any] = {"measured_on": gpu.name, "source": f"read from {name}"}
     words, has_prompts = list[str](), chunks > 0
     for field, what, chosen in zip(
@@ -159,7 +159,7 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
     if is_used.sum() < LEAST_FITTED:
         raise InputError(f"{path.name}: {is_used.sum()} requests of several tokens: expected {LEAST_FITTED} or more")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
-    clock, given = tables.clock(0, engine.drafted), {"cache_bytes": question.cache_bytes, "context": question.context}
+    clock, given = tables.clock(0, engine), {"cache_bytes": question.cache_bytes, "context": question.context}
     capacity = capacity_of(question.sizes, tables.plan, tables.stack.precision, gpu, engine, **given)
     errors, tried = list[float](), engine
     for number in range(ROUNDS + 1):
@@ -170,7 +170,7 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
         kernel, *host = (sums[:, run.last - 1] - sums[:, run.first - 1])[:, is_used] / decoded_ns[is_used]
         errors.append(float(np.abs(kernel + tried.step_ns * host[0] + tried.sequence_ns * host[1] - 1.0).mean()))
         if number < ROUNDS:
-            step_ns, sequence_ns = _least_squares(np.stack(host), 1.0 - kernel)
+            step_ns, sequence_ns = least_squares(np.stack(host), 1.0 - kernel)
             tried = replace(tried, step_ns=step_ns, sequence_ns=sequence_ns)
     note = (
         f"Fitted to {is_used.sum():,} of {len(is_used):,} requests of {path.name} on {gpu.name}: their TPOT is "
@@ -196,7 +196,7 @@ def _tables(question: ServeQuestion, gpu: Gpu, library: Library, cluster: Cluste
     return step_tables(question.sizes, plan, stack, [gpu], library, **given), engine, unit.sequence_ns
 
 
-def _least_squares(columns: Floats, wanted: Floats) -> tuple[float, float]:
+def least_squares(columns: Floats, wanted: Floats) -> tuple[float, float]:
     """Return the two factors, 0 or more, of columns [2, n] whose sum is closest to what is wanted, [n]."""
     both = np.linalg.lstsq(columns.T, wanted, rcond=None)[0]
     alone = np.diag(np.maximum((columns @ wanted) / np.square(columns).sum(axis=1), 0.0))

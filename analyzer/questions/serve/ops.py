@@ -203,11 +203,11 @@ class OpBook:
         self.add("vector", problems, at, StepPart.SMALL, times)
 
     def collective(self, at: Any, kind: CollectiveKind, message_bytes: Floats, ranks: int, times: float) -> None:
-        """Add a collective among neighbours; an all-reduce is the lesser of NCCL's and the engine's own."""
+        """Add a collective among neighbours; an all-reduce is the lesser of NCCL's and the engine's, if any."""
         if ranks < 2:
             return
         zeros = np.zeros(len(message_bytes))
-        own = Implementation.FRAMEWORK if kind is CollectiveKind.ALL_REDUCE else Implementation.NCCL
+        own = self.stack.all_reduce if kind is CollectiveKind.ALL_REDUCE else Implementation.NCCL
         problems = CollectiveProblems(
             kind=np.full(len(zeros), int(kind)),
             implementation=np.full(len(zeros), int(own)),

@@ -87,6 +87,7 @@ def _headline(report: ServeReport) -> Iterator[str]:
     cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
     verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
     chosen = f"{best.precision}, " if len(question.precisions) > 1 else ""
+    chosen += f"{best.max_sequences:,} sequences a step, " if len(question.sequences) > 1 else ""
     plan = f"{chosen}{best.plans}, {format_count(best.instances, 'instance')}"
     yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
     figures = best.figures
@@ -174,11 +175,8 @@ def _notes(report: ServeReport) -> Iterator[str]:
 
 
 def _warnings(report: ServeReport) -> Iterator[str]:
-    question, sizes = report.question, report.question.sizes
-    if sizes.assumed:
-        yield sizes.assumed
-    if question.requests is None and 0 < sizes.positions < question.prompt + question.output:
-        yield f"{question.prompt + question.output:,} tokens are more than the {sizes.positions:,} that it was made for"
+    if report.question.sizes.assumed:
+        yield report.question.sizes.assumed
     if any(row.plan.pp > 1 for row in report.rows[:SHOWN]):
         yield "pp: batches of the stages are taken to overlap, which no measured load checks"
     for row in report.rows[:SHOWN]:
@@ -201,6 +199,7 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
         "ep": row.plan.ep,
         "pp": row.plan.pp,
         "precision": row.precision,
+        "max_sequences": row.max_sequences,
         "prefill_gpus": row.prefill.gpus if row.prefill else 0,
         "prefill_plan": str(row.prefill.plan) if row.prefill else "",
         "concurrency": row.concurrency,
@@ -257,7 +256,7 @@ def draw_serving_json(report: ServeReport) -> str:
 _KINDS: Final = {
     **dict.fromkeys(("gpu", "precision", "prefill_plan", "limited_by"), str),
     **dict.fromkeys(("gpus", "prefill_gpus", "tp", "dp", "ep", "pp", "instances"), int),
-    **dict.fromkeys(("concurrency", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("concurrency", "max_sequences", "cache_tokens", "preempted"), int),
     "holds_limits": bool,
 }
 

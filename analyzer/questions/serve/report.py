@@ -34,6 +34,8 @@ class ServeQuestion:
     """What weights may be held in."""
     engine: Engine
     cache_bytes: float
+    sequences: tuple[int, ...] = (0,)
+    """Of a step at most, each tried; 0: the engine's own."""
     prompt: int
     output: int
     loads: tuple[int, ...] = ()
@@ -76,6 +78,8 @@ class ServeRow:
     """Of each instance."""
     instances: int
     precision: str
+    max_sequences: int
+    """Of a step."""
     note: str
     """What the GPU does instead of a format that it lacks."""
     capacity: Capacity

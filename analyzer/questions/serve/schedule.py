@@ -109,10 +109,7 @@ class Schedule:
 
 def step_times(engine: Engine, clock: StepClock, steps: StepColumns) -> Floats:
     """Return what steps take with what an engine adds, repeated as often as they are, ns, [steps]."""
-    ratio: Floats | float = 1.0
-    if not engine.ratio == engine.prefill_ratio == engine.decode_ratio == 1.0:
-        tokens = steps.decoding * (1 + engine.drafted) + steps.fresh
-        ratio = np.array(list(map(engine.kernel_ratio, tokens.tolist(), steps.chunks.tolist())))
+    ratio = np.where(steps.chunks > 0, engine.prefill_ratio, engine.decode_ratio)
     host = engine.step_ns + engine.sequence_ns * (steps.decoding + steps.chunks)
     return np.asarray((clock.steps_ns(steps) * ratio + host) * steps.repeats)
 
@@ -363,7 +360,7 @@ class Scheduler:
     ) -> float:
         engine = self.engine
         kernels = clock.step_ns(decoding, context, chunks, fresh, square, before)
-        ratio = engine.kernel_ratio(decoding * (1 + engine.drafted) + fresh, chunks)
+        ratio = engine.prefill_ratio if chunks else engine.decode_ratio
         return kernels * ratio + engine.step_ns + engine.sequence_ns * (decoding + chunks)
 
     def _pass(

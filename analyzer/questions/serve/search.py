@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from math import ceil, exp, inf, isinf, log
 from typing import Final
 
@@ -59,16 +60,19 @@ def answer(
             question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes, kept=kept
         )
         for column, target in enumerate(members):
-            capacity = _capacity(question, target.gpu, stack.precision, plan)
             price = prices.price_of(target.gpu)
-            for users in question.loads or (0,):
+            for users, most in product(question.loads or (0,), question.sequences):
+                engine = engine_on(
+                    replace(question.engine, max_sequences=most), target.gpu, question.sizes, stack.precision
+                )
+                capacity = _capacity(question, target.gpu, engine, stack.precision, plan)
                 candidate = _Candidate(
                     tables=tables,
                     column=column,
                     target=target,
                     usd_per_hour=None if price is None else price.usd_per_hour,
                     users=users,
-                    engine=engine_on(question.engine, target.gpu, question.sizes, stack.precision),
+                    engine=engine,
                     capacity=capacity,
                     transfer_ns=question.prompt * capacity.token_bytes / nodes[column].nic_bandwidth_bytes_per_s * 1e9,
                     known=known,
@@ -120,7 +124,9 @@ def _fitting(question: ServeQuestion, target: Target, precision: str, cluster: C
 
     def fitting(stages: Iterable[int]) -> list[ServePlan]:
         plans = (plan for count in stages for plan in _plans(question, target, count, cluster))
-        return [plan for plan in plans if _capacity(question, target.gpu, precision, plan).tokens > question.context]
+        return [plan for plan in plans if _capacity(question, target.gpu, engine, precision, plan).tokens > least]
+
+    engine, least = engine_on(question.engine, target.gpu, question.sizes, precision), question.context
 
     if question.pp is not None or target.count is not None:
         return fitting(RANKS if question.pp is None else (question.pp,))
@@ -149,7 +155,8 @@ def _plans(question: ServeQuestion, target: Target, stages: int, cluster: Cluste
 
 def _why_none(question: ServeQuestion, target: Target, precision: str) -> str:
     tp = question.tp or target.count or RANKS[-1]
-    found = _capacity(question, target.gpu, precision, ServePlan(tp=tp, pp=question.pp or 1))
+    engine = engine_on(question.engine, target.gpu, question.sizes, precision)
+    found = _capacity(question, target.gpu, engine, precision, ServePlan(tp=tp, pp=question.pp or 1))
     if found.tokens > question.context:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
     if found.tokens > 0:
@@ -158,8 +165,7 @@ def _why_none(question: ServeQuestion, target: Target, precision: str) -> str:
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
 
-def _capacity(question: ServeQuestion, gpu: Gpu, precision: str, plan: ServePlan) -> Capacity:
-    engine = engine_on(question.engine, gpu, question.sizes, precision)
+def _capacity(question: ServeQuestion, gpu: Gpu, engine: Engine, precision: str, plan: ServePlan) -> Capacity:
     return capacity_of(
         question.sizes, plan, precision, gpu, engine, cache_bytes=question.cache_bytes, context=question.context
     )
@@ -219,6 +225,7 @@ class _Candidate:
             plan=self.tables.plan,
             instances=instances,
             precision=self.tables.stack.precision,
+            max_sequences=self.engine.max_sequences,
             note=self.tables.stack.fallback,
             capacity=self.capacity,
             figures=figures,

@@ -259,7 +259,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         has_head_norms=kind in NORMED,
         has_joint_norms=kind in JOINT,
         precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config),
-        positions=read.first("max_position_embeddings"),
+        positions=_positions(config, read),
         assumed=assumed,
     )
 
@@ -270,6 +270,7 @@ def _decoder(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         "text_config": (dict, "an object"),
         "quantization_config": (dict, "an object"),
         "layer_types": (list, "a list"),
+        "rope_scaling": (dict, "an object"),
     }
     inner = config.get("text_config")
     found = inner if isinstance(inner, dict) and inner else config
@@ -311,6 +312,16 @@ class _Reader:
         if not found:
             raise InputError(f"{self.name}: {key} is missing: expected a decoder-only transformer's config.json")
         return found
+
+
+def _positions(config: Mapping[str, Any], read: _Reader) -> int:
+    """Return the tokens that engines take: rotation by these kinds is stretched by a factor (vLLM's rule)."""
+    scaling = config.get("rope_scaling") or {}
+    kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor")
+    given = read.first("max_position_embeddings")
+    if kind not in ("linear", "dynamic", "yarn") or not isinstance(factor, int | float):
+        return given
+    return int(factor * (_Reader(scaling, read.name).first("original_max_position_embeddings") or given))
 
 
 def _window(config: Mapping[str, Any], kind: str, kinds: list[str]) -> tuple[int, float]:

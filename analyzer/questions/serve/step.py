@@ -25,9 +25,9 @@ from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
-from .engines import EngineStack
+from .engines import Engine, EngineStack
 from .kept import KeptTimes
-from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
+from .ops import PARTS, OpBook, ServePlan, StepPart, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
 TOKENS: Final = (
@@ -59,18 +59,26 @@ class StepTables:
     """What a GPU switches beside what idles, [places, m]."""
     draws: tuple[PowerDraw, ...]
     """Boards at no work, [m]."""
-    clocks: dict[tuple[int, int], StepClock] = field(default_factory=dict)
-    """By GPU and drafted tokens, with what they looked up: loads ask for the same steps."""
+    clocks: dict[tuple[int, int, float], StepClock] = field(default_factory=dict)
+    """By GPU, drafted tokens and ratio, with what they looked up: loads ask for the same steps."""
 
-    def clock(self, column: int, drafted: int = 0) -> StepClock:
-        """Return what tells the time of steps on one of the GPUs, in which so many tokens are drafted."""
-        if (column, drafted) not in self.clocks:
-            self.clocks[column, drafted] = self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
-        return self.clocks[column, drafted]
+    def clock(self, column: int, engine: Engine | None = None) -> StepClock:
+        """Return what tells the time of an engine's kernels on one of the GPUs; None: one that changes none."""
+        key = (column, engine.drafted, engine.ratio) if engine else (column, 0, 1.0)
+        if key not in self.clocks:
+            self.clocks[key] = self._clock(self._in_step(self.time_ns, column, engine).sum(axis=0), key[1])
+        return self.clocks[key]
 
-    def joule_clock(self, column: int, drafted: int = 0) -> StepClock:
+    def joule_clock(self, column: int, engine: Engine) -> StepClock:
         """Return what tells the nJ that one of the GPUs switches in a step."""
-        return self._clock(self.joules[:, column] * 1e9, drafted)
+        return self._clock(self.joules[:, column] * 1e9, engine.drafted)
+
+    def _in_step(self, values: Floats, column: int, engine: Engine | None) -> Floats:
+        """Return one GPU's column of values, with products as they are in an engine's steps, [parts, places]."""
+        found = values[:, :, column].copy()
+        if engine:
+            found[PARTS.index(StepPart.PRODUCTS), : len(TOKENS)] *= engine.products_ratio(np.array(TOKENS))
+        return found
 
     def _clock(self, values: Floats, drafted: int) -> StepClock:
         log_ns = np.log(np.maximum(values, 1e-3))
@@ -85,10 +93,13 @@ class StepTables:
             draft_share=1.0 / self.sizes.layers,
         )
 
-    def parts(self, column: int, sequences: float, context: float, drafted: int = 0) -> tuple[Floats, Floats]:
+    def parts(
+        self, column: int, sequences: float, context: float, engine: Engine | None = None
+    ) -> tuple[Floats, Floats]:
         """Return what a decode step takes by part, ns, and the half-width of each part's interval, [parts]."""
         tok, dec, pre = _PARTED
-        rows = np.stack([self.time_ns[:, :, column], self.width[:, :, column]])
+        drafted = engine.drafted if engine else 0
+        rows = np.stack([self._in_step(values, column, engine) for values in (self.time_ns, self.width)])
         at, key = np.log([max(sequences, 1.0), max(context, 64.0)])
         curves = rows[:, :, tok:dec].reshape(*rows.shape[:2], len(SEQUENCES), len(CONTEXTS))
         attention = _row_at(_LOG_SEQUENCES, _row_at(_LOG_CONTEXTS, curves, key), at)

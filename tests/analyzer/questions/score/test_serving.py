@@ -43,14 +43,14 @@ def write_points(data: Path, *rows: str) -> None:
 
 def test_rows_that_do_not_say_what_ran_are_left_out_with_the_reason(data: Path) -> None:
     write_points(data, ROW.format(users=4, ttft=30, tpot=7, flags="speculation_unknown"))
-    rows, notes = score_serving(data, choose_weights())
+    rows, _, notes = score_serving(data, choose_weights())
     assert rows == ()
     assert "speculation_unknown" in notes[0]
 
 
 def test_a_measured_load_is_judged_by_its_means(data: Path) -> None:
     write_points(data, *(ROW.format(users=users, ttft=30, tpot=0.1, flags="") for users in (4, 256)))
-    rows, _ = score_serving(data, choose_weights())
+    rows, _, _ = score_serving(data, choose_weights())
     tpot = next(row for row in rows if row.measure == "tpot" and row.group == "here")
     assert (tpot.rows, tpot.covered) == (2, 0.0)
     assert tpot.bias > 10
@@ -59,7 +59,7 @@ def test_a_measured_load_is_judged_by_its_means(data: Path) -> None:
 def test_a_load_of_one_length_drifts_apart_on_engines_that_mix_prompts_with_decodes(data: Path) -> None:
     row = ROW.format(users=16, ttft=100, tpot=9, flags="")
     write_points(data, row, row.replace("vllm,0.19", "sglang,0.5"))
-    rows, _ = score_serving(data, choose_weights())
+    rows, _, _ = score_serving(data, choose_weights())
     bias = {row.group.rpartition(", ")[2]: row.bias for row in rows if row.measure == "ttft"}
     assert bias["vllm"] < bias["sglang"]
 
@@ -68,14 +68,14 @@ def test_replicas_of_attention_that_launch_scripts_do_not_have_are_not_read(data
     what = "H100 SXM5 80GB,4,vllm,0.18,MiniMaxAI/MiniMax-M2.5,fp8,fp8_block,fp8_block"
     rows = [f"{name},{what},{plan},closed,8,1024,64,fixed,90,12,," for name, plan in (("a", "4,1,4"), ("b", "1,4,4"))]
     write_points(data, *rows)
-    found, _ = score_serving(data, choose_weights())
+    found, _, _ = score_serving(data, choose_weights())
     assert len({row.bias for row in found if row.measure == "tpot"}) == 1
 
 
 def test_the_roofline_of_a_step_reads_the_weights_once(data: Path) -> None:
     weights_ms = 2 * 8.03e9 / 3.352e12 * 1e3
     write_points(data, ROW.format(users=1, ttft=weights_ms, tpot=weights_ms, flags=""))
-    rows, _ = score_serving(data, choose_weights())
+    rows, _, _ = score_serving(data, choose_weights())
     roofline = {row.measure: row.roofline for row in rows if row.group == "here"}
     assert roofline == {"tpot": pytest.approx(0.0, abs=0.03), "ttft": pytest.approx(0.7, abs=0.05)}
 
@@ -85,9 +85,9 @@ def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
     lines += [f"1000,100,{at},{at},{at + 0.15},{at + 2.0}" for at in range(5)]
     (data / "serving" / "requests_x.csv").write_text("\n".join(lines))
     (data / "serving" / "requests_x.json").write_text(json.dumps(RAN))
-    rows, _ = score_serving(data, choose_weights())
+    rows, _, _ = score_serving(data, choose_weights())
     found = {row.measure: row.bias for row in rows if row.group == "request log"}
-    assert found.keys() == {"tpot", "ttft", "e2e"}
+    assert found.keys() == {"tpot", "ttft", "e2e", "cached tokens"}
     assert abs(found["tpot"]) < 0.2
 
 
@@ -96,6 +96,49 @@ def test_a_row_without_a_version_ran_what_its_date_had(data: Path) -> None:
     bias = []
     for date in ("2025-10-29", "2026-03-01"):
         (data / "serving" / "points.csv").write_text(f"{COLUMNS},date\n{row},{date}")
-        found, _ = score_serving(data, choose_weights())
+        found, _, _ = score_serving(data, choose_weights())
         bias += [item.bias for item in found if item.group == "here" and item.measure == "tpot"]
     assert bias[0] > bias[1]
+
+
+def test_the_better_of_two_loads_and_a_limit_that_is_kept_are_counted(data: Path) -> None:
+    rows = [ROW.format(users=users, ttft=30, tpot=tpot, flags="") for users, tpot in ((4, 7), (64, 12), (128, 14))]
+    write_points(data, *rows)
+    _, decisions, _ = score_serving(data, choose_weights())
+    found = {row.criterion: (row.pairs, row.right) for row in decisions}
+    assert found["more tokens/s per GPU"] == (3, 1.0)
+    assert found["the most within a limit of TPOT keeps it"][1] == 1.0
+    write_points(
+        data, ROW.format(users=4, ttft=30, tpot=900, flags=""), ROW.format(users=64, ttft=30, tpot=901, flags="")
+    )
+    _, decisions, _ = score_serving(data, choose_weights())
+    assert [row.right for row in decisions if "limit" in row.criterion] == [0.0]
+
+
+def test_a_batch_is_taken_apart_where_its_first_tokens_were_timed(data: Path) -> None:
+    row = ROW.format(users=16, ttft="", tpot="", flags="").replace("closed", "offline").replace("512,64", "1024,1024")
+    write_points(data, row.replace(",,,,", ",,,8.123456789,"))
+    heading = "Hardware,Framework,Model,TTFT Latency,end_latency \n"
+    times = "Nvidia H100 GPU,vLLM,meta-llama/Llama-3.1-8B,0.35,8.123456712\n"
+    (data / "serving" / "llm_inference_bench_ttft_itl.csv").write_text(heading + times)
+    rows, _, _ = score_serving(data, choose_weights())
+    bias = {row.measure: row.bias for row in rows if row.group == "here"}
+    assert bias.keys() == {"latency", "prefill", "decode step"}
+    assert abs(bias["prefill"]) < 0.3
+    assert min(bias["prefill"], bias["decode step"]) < bias["latency"] < max(bias["prefill"], bias["decode step"])
+
+
+def test_offline_batches_are_predicted_with_what_the_engine_adds_elsewhere(data: Path) -> None:
+    row = ROW.format(users=16, ttft="", tpot="", flags="").replace("closed", "offline").replace("512,64", "128,256")
+    times = {"H100 SXM5 80GB": (2.6, 2.61), "A100 SXM4 80GB": (9.0, 9.01)}
+    rows = [
+        row.replace("H100 SXM5 80GB", gpu).replace(",,,,", f",,,{time},").replace(",256,fixed", f",{length},fixed")
+        for gpu, found in times.items()
+        for time, length in zip(found, (256, 255), strict=True)
+    ]
+    write_points(data, *rows)
+    found, _, _ = score_serving(data, choose_weights())
+    bias = {(item.group, item.measure): item.bias for item in found}
+    moved = "latency, engine from other GPUs"
+    assert bias["here, H100 SXM5 80GB, vllm", moved] > 0.5 + bias["here, H100 SXM5 80GB, vllm", "latency"]
+    assert bias["here, A100 SXM4 80GB, vllm", moved] < 0.0

@@ -21,6 +21,7 @@ from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
+from wavecast.analyzer.work.communication import Implementation
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
@@ -239,11 +240,11 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"to": "Tesla T4"}, "does not fit"),
         ({"rate": 1.0, "concurrency": 2}, "2 loads: give one"),
         ({"tpot": "50"}, "expected a time such as"),
-        ({"concurrency": (4, 0)}, "expected requests from 1 to"),
+        ({"concurrency": (4, 0)}, "expected numbers from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"precision": ""}, "expected bf16"),
-        ({"step_tokens": 10}, "as many as sequences at least"),
+        ({"step_tokens": 10, "max_sequences": (8, 64)}, "as many as sequences at least"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
@@ -269,6 +270,7 @@ def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
         {"num_key_value_heads": 7},
         {"num_experts": 4, "num_experts_per_tok": 8},
         {"sliding_window": -1},
+        {"rope_scaling": 4},
     ],
 )
 def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str, object]) -> None:
@@ -277,13 +279,39 @@ def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str,
         sizes_of({**sizes, "vocab_size": 128256, **wrong}, name="wrong", source="here")
 
 
-def test_longer_than_the_model_was_made_for_is_said() -> None:
-    long, short = (
-        str(wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=tokens, output_tokens=1).page())
-        for tokens in (4096, 4095)
-    )
-    assert "4,097 tokens are more than the 4,096 that it was made for" in long
-    assert "made for" not in short
+def test_longer_than_the_model_was_made_for_is_refused() -> None:
+    assert wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4095, output_tokens=1).to_records()
+    with pytest.raises(InputError, match=r"takes 4,096 tokens at most and engines refuse 4,097: ask for fewer"):
+        wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4096, output_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}, 32_768),
+        ({"type": "linear", "factor": 2}, 65_536),
+        ({"rope_type": "llama3", "factor": 8.0}, 32_768),
+    ],
+)
+def test_a_stretched_rotation_takes_longer_requests(scaling: dict[str, object], positions: int) -> None:
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32}
+    config = {**sizes, "vocab_size": 128256, "max_position_embeddings": 32_768, "rope_scaling": scaling}
+    assert sizes_of(config, name="long", source="here").positions == positions
+
+
+def test_amd_before_cdna3_adds_up_by_the_library() -> None:
+    found = {gpu: stack_of(find_gpu(load_catalog(), gpu), "bf16", "vllm").all_reduce for gpu in ("MI250X", "MI300X")}
+    assert found == {"MI250X": Implementation.NCCL, "MI300X": Implementation.FRAMEWORK}
+
+
+def test_what_hides_in_small_products_is_taken_off_them_alone() -> None:
+    stack = stack_of(H100, "bf16", "vllm")
+    tables = step_tables(read_model("llama-3-8b"), ServePlan(tp=2), stack, [H100], load_library())
+    half = replace(read_engine("vllm"), ratio=0.5)
+    whole, less = (tables.parts(0, 8, 1000, engine)[0] for engine in (None, half))
+    assert (less / whole).tolist() == pytest.approx([0.5, 1, 1, 1], abs=0.05)
+    assert tables.clock(0, half).step_ns(8, 1000) == pytest.approx(less.sum(), rel=0.02)
+    assert tables.clock(0, half).step_ns(0, 0, 1, 4096, 4096) == tables.clock(0).step_ns(0, 0, 1, 4096, 4096)
 
 
 @pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "1e308,10,5", "-1,10,5", "1,0,5"])
@@ -334,7 +362,7 @@ def test_steps_at_once_take_what_each_takes_alone(clock: StepClock) -> None:
 
 def test_a_closed_load_takes_the_same_steps_on_a_gpu_twice_as_fast(clock: StepClock) -> None:
     known: dict[tuple[object, ...], Schedule] = {}
-    engine = replace(read_engine("vllm==0.19"), budget=2048, sequence_ns=0.0)
+    engine = replace(read_engine("vllm==0.19"), budget=2048, max_sequences=256, sequence_ns=0.0)
     load = closed_load(8, 500, 50, seed=0)
     fast = replace(clock, tok=[x - log(2) for x in clock.tok], dec=clock.dec - log(2), pre=clock.pre - log(2))
     fast = replace(fast, head=[x - log(2) for x in clock.head])
@@ -347,7 +375,7 @@ def test_a_closed_load_takes_the_same_steps_on_a_gpu_twice_as_fast(clock: StepCl
 
 def test_a_small_cache_does_not_take_the_steps_of_a_large_one(clock: StepClock) -> None:
     known: dict[tuple[object, ...], Schedule] = {}
-    engine, load = replace(read_engine("vllm"), budget=2048), closed_load(16, 200, 400, seed=0)
+    engine, load = replace(read_engine("vllm"), budget=2048, max_sequences=256), closed_load(16, 200, 400, seed=0)
     large, small = (serve_load(engine, clock, room, load, known=known) for room in (400_000, 4_000))
     assert small.preempted > large.preempted == 0
 
@@ -423,7 +451,7 @@ def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
     load = closed_load(32, 1000, 500, seed=0)
     pushed = []
     for reserves in (False, True):
-        engine = replace(read_engine("vllm==0.19"), budget=2048, reserves=reserves)
+        engine = replace(read_engine("vllm==0.19"), budget=2048, max_sequences=256, reserves=reserves)
         served = serve_load(engine, clock, 20_000, load)
         pushed.append(served.preempted)
         assert (served.last_ns >= served.first_ns).all()
@@ -485,7 +513,7 @@ def test_a_share_is_a_number(asked: dict[str, float]) -> None:
 
 def test_a_request_that_no_cache_holds_is_named_as_that() -> None:
     with pytest.raises(InputError, match="fewer than a request has"):
-        wavecast.serve("llama-3-8b", to="H100 SXM", prompt_tokens=9_000_000)
+        wavecast.serve("llama-3.1-70b", to="1xH100 SXM", precision="fp8", prompt_tokens=100_000)
 
 
 def test_a_plan_takes_what_others_have_in_common_with_it_and_is_the_same() -> None:
@@ -538,3 +566,27 @@ def test_products_of_a_step_err_together_in_part_and_attention_of_one_problem_wh
     together = widths()
     assert 0.5 * together[0] < found[0] < together[0]
     assert found[1] == pytest.approx(together[1])
+
+
+def test_the_best_of_several_numbers_of_sequences_is_taken() -> None:
+    asked: dict[str, Any] = {"to": "H200 SXM", "tpot": "100ms", "tp": 1}
+    few, many, best = (
+        wavecast.serve("llama-3-8b", max_sequences=most, **asked).to_records()[0] for most in (16, 512, (16, 512))
+    )
+    assert few["output_tokens_per_s"] < many["output_tokens_per_s"] == best["output_tokens_per_s"]
+    assert best["max_sequences"] == 512
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "limits"),
+    [
+        ("H100 SXM5 80GB", "vllm", (8192, 1024)),
+        ("H100 SXM5 80GB", "vllm==0.6", (8192, 256)),
+        ("H100 SXM5 80GB", "sglang", (8192, 256)),
+        ("A100 SXM4 80GB", "vllm", (2048, 256)),
+        ("L40S", "vllm", (2048, 256)),
+    ],
+)
+def test_an_engine_has_the_limits_of_its_server(gpu: str, engine: str, limits: tuple[int, int]) -> None:
+    found = engine_on(read_engine(engine), find_gpu(load_catalog(), gpu), read_model("llama-3-8b"), "bf16")
+    assert (found.budget, found.max_sequences) == limits
