@@ -54,7 +54,7 @@ def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[Convolu
 def _waited_us(row: Mapping[str, Any]) -> float:
     """Return what a kernel that starts early waited for the call before, whose own kernels count that time already."""
     timed = zip(row["kernels"], row["kernel_us"], strict=True)
-    return sum(max(us - MOST_EARLY_US, 0.0) for name, us in timed if EARLY_KERNEL in name)
+    return float(sum(max(us - MOST_EARLY_US, 0.0) for name, us in timed if EARLY_KERNEL in name))
 
 
 def _dims(row: Mapping[str, Any]) -> ConvolutionDims:
