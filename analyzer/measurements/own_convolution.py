@@ -23,7 +23,7 @@ DIRECTIONS: Final = {
 }
 FEW_CHANNELS: Final = 4
 EARLY_KERNEL, MOST_EARLY_US = "init_device_workspace", 4.7
-"""A kernel that starts while the call before still runs, and the most it took behind others (400 trained rows)."""
+"""A kernel that starts while the call before still runs, and the most it took behind others (612 trained rows)."""
 
 
 def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
