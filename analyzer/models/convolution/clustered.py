@@ -17,7 +17,7 @@ from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .nvidia import HALF_BYTES, VOLUME, runs_library_depthwise
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
-from .products import LANES, Product, best_tile, filled, product_of, scattered_time
+from .products import FEW_TAPS, LANES, Product, best_tile, filled, fourier_time, product_of, scattered_time
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
@@ -28,12 +28,13 @@ CHUNK_BYTES: Final = 128.0
 """Of channels that one trip of the main loop sums at one position."""
 FIRST_BYTES: Final = 64.0
 """The same of a first layer's few channels, which CUTLASS's kernels take."""
-FEW_CHANNELS: Final = 4.0
-LOAD_BYTES: Final = 16.0
+FEW_CHANNELS, LOAD_BYTES = 4.0, 16.0
 LAYOUT_SIDE: Final = 32.0
 """Pixels, and channels, of one block that changes the layout."""
-LEAST_SPLIT_K: Final = 256.0
-PARTIAL_BYTES: Final = 8.0
+WARP_GROUP_SUMS, STRIDED_SUMS = 16384.0, 8192.0
+"""Of a tile of one group of warps, whose turning of operands no second one hides, and of the least in which bf16's
+first layers and 16 bits' patches run; of a strided data gradient's least tile."""
+LEAST_SPLIT_K, PARTIAL_BYTES = 256.0, 8.0
 BUSY_BLOCKS: Final = 2.0
 """Per multiprocessor of PyTorch's depthwise weight gradients, which run one block for each weight."""
 TILE_SIDE, FEW_TILES = 64.0, 0.5
@@ -46,8 +47,6 @@ LOOP_CHANGES: Final = 4.0
 MOST_REACH: Final = 16.0
 """Of a dilated kernel that Hopper's own kernels take: own rows of 4 to 12 pixels run in them, those of 24 and 36 in
 Ampere's, whose fp16 data gradients are left to vector units."""
-FFT_SIDE, FFT_POINTS = 30.0, 544.0
-"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
 SCATTER_CHANNELS: Final = 256.0
 """Of x, from which that kernel also takes strides of 1; of fewer, own rows ran others as often."""
 LANE_STEP: Final = 8.0
@@ -68,6 +67,7 @@ class _Setting:
     product: Product
     is_single: Mask
     """On vector units."""
+    is_tf32: Mask
     is_first: Mask
     is_few: Mask
     """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
@@ -89,7 +89,9 @@ def clustered_time(
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
-        other_ns = np.where(setting.product.is_weights, _winograd(setting), _fourier(setting)) + layout_ns
+        other_ns = (
+            np.where(setting.product.is_weights, _winograd(setting), fourier_time(problems, fleet, values)) + layout_ns
+        )
         is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
     # A generator's first layer, of one pixel of 100 channels: an own row in TF32; in fp32 a recorded DCGAN, which ran
@@ -126,8 +128,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_single = (bytes_of >= 4.0) & ~is_tf32
     is_grouped = problems.groups > 1
     is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
-    waste = np.where(is_single, 0.0, values["async_stride_waste"])
-    product = product_of(_packed(problems, is_single, is_first), waste)
+    product = product_of(_packed(problems, is_single, is_first), waste=0.0)
     # The data gradient of strided single pixels is a product over y's pixels, the others being 0.
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
     product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
@@ -136,8 +137,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
     peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
-    tf32 = product.by_direction(values, "async_tf32") * np.where(product.is_weights, 1.0, values["async_tf32_ratio"])
-    matrix = values["async_efficiency"] * np.where(is_tf32, tf32, product.by_direction(values, "async"))
+    matrix = product.by_direction(values, "async") * np.where(is_tf32, values["async_tf32_ratio"], 1.0)
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
     volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
     matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
@@ -148,8 +148,9 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
     results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
     is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
-    vector = vector * np.where(is_few, values["async_few_results_ratio"], 1.0)
-    efficiency = np.where(is_single, vector, matrix)
+    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_few_planar_ratio"])
+    vector = vector * np.where(is_few, values["async_few_results_ratio"] * planar, 1.0)
+    efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
     rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
     return _Setting(
@@ -158,6 +159,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         values=values,
         product=product,
         is_single=np.asarray(is_single),
+        is_tf32=np.asarray(is_tf32),
         is_first=np.asarray(is_first),
         is_few=np.asarray(is_few),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
@@ -201,18 +203,33 @@ def _summed(setting: _Setting) -> Floats:
 def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the kernel in its best tile, without its launch: waves of persistent blocks, which split a weight
     gradient's sums where they are too few for the GPU."""
-    product, values, fleet = setting.product, setting.values, setting.fleet
-    k, bytes_of = _summed(setting), setting.problems.element_bytes
+    problems, product, values, fleet = setting.problems, setting.product, setting.values, setting.fleet
+    k, bytes_of = _summed(setting), problems.element_bytes
     write_ns = PARTIAL_BYTES * product.m * product.n * product.groups
     write_ns = write_ns / (values["async_reduction_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
     p = values["async_sharpness"]
     chain_cycles = values["async_chain_cycles"] / np.where(setting.is_first, values["async_first_ratio"], 1.0)
+    is_forward = ~(product.is_data | product.is_weights)
+    # Matrix units take TF32 with what is summed innermost: gradients turn an operand, or both.
+    turn_cycles = np.where(setting.is_tf32 & ~is_forward, values["async_turn_cycles"], 0.0)
+    edge_loss = np.where(setting.is_single & is_forward, values["async_vector_edge"], 0.0)
+    # A strided gradient writes x by parts; of single pixels all parts but one are only cleared.
+    is_strided = product.is_data & (problems.stride > 1) & ~setting.is_single
+    stored = values["async_stride_cost"] * np.where(problems.taps <= 1, problems.stride, 1.0) * bytes_of / HALF_BYTES
+    stored = values["async_epilogue_cycles"] * np.where(is_strided, stored, 1.0)
+    is_patch = (problems.rate == RATES.index(Rate.MATRIX_BF16)) | (problems.taps > FEW_TAPS)
+    is_large = setting.is_first & is_forward & (bytes_of == HALF_BYTES) & is_patch
+    least_sums = np.where(is_large, WARP_GROUP_SUMS, np.where(is_strided, STRIDED_SUMS, 0.0))
     # Vector units' kernels take one group after the other.
     turns = np.where(setting.is_single, product.groups, 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups / turns
-        trip = np.maximum(2.0 * rows * columns * CHUNK_BYTES / bytes_of / setting.flops_per_cycle, chain_cycles)
+        sums = np.asarray(rows * columns)
+        turned = np.where(product.is_weights, rows + columns, columns * (sums <= WARP_GROUP_SUMS))
+        trip = 2.0 * sums * CHUNK_BYTES / bytes_of / setting.flops_per_cycle + turn_cycles * turned
+        trip = trip * np.maximum(least_sums / sums, 1.0) * (1.0 + edge_loss * (rows + columns) / sums)
+        trip = np.maximum(trip, chain_cycles)
         cycles_per_k = trip * bytes_of / CHUNK_BYTES
         chain_ns = k * cycles_per_k / fleet.clock_hz * 1e9
         most = np.minimum(k / LEAST_SPLIT_K, np.sqrt(chain_ns / write_ns))
@@ -220,7 +237,7 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         parts = np.where(product.is_weights, parts, 1.0)
         waves = whole * parts / fleet.sm_count
         rounds = waves + values["async_rounding"] * (np.ceil(waves) - waves)
-        epilogue = values["async_epilogue_cycles"] * rows * columns / 128.0
+        epilogue = stored * sums / 128.0
         math_ns = rounds * (k / parts * cycles_per_k + epilogue) + values["async_start_cycles"]
         math_ns = turns * math_ns / fleet.clock_hz * 1e9
         fed = values["async_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz
@@ -294,12 +311,11 @@ def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Float
     fill_s = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz)
     filled_ns = 1e9 * (clear_s + np.hypot(fill_s, again_s)) + 4e3 * values["async_layout_us"]
     is_grouped = (problems.groups > 1) & (problems.c_in > 1) & product.is_weights
-    is_rounded = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & (
-        is_grouped | setting.is_first & ~product.is_data | (problems.dilated_reach > MOST_REACH)
-    )
+    is_far = problems.dilated_reach > MOST_REACH
+    is_rounded = setting.is_tf32 & (is_grouped | setting.is_first & ~product.is_data | is_far)
     read = x + y + weights - np.where(product.is_weights, weights, np.where(product.is_data, x, y))
-    rounded_ns = np.where(is_rounded, 2.0 * problems.element_bytes * read / rate * 1e9, 0.0)
-    ready_ns = np.where(is_filled, filled_ns, 0.0) + rounded_ns
+    rounded_ns = 2.0 * problems.element_bytes * read / rate * 1e9 + 4e3 * values["async_layout_us"]
+    ready_ns = np.where(is_filled, filled_ns, 0.0) + np.where(is_rounded, rounded_ns, 0.0)
     return np.where(problems.is_channels_last > 0, ready_ns, 0.0)
 
 
@@ -308,8 +324,7 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     one by elements or pairs of them, or the changed layout, whichever takes less."""
     problems, values, product = setting.problems, setting.values, setting.product
     plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
-    is_turned = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & product.is_data
-    plain_ns = plain_ns * np.where(is_turned, values["async_tf32_single_cost"], 1.0)
+    plain_ns = plain_ns * np.where(setting.is_tf32 & product.is_data, values["async_tf32_single_cost"], 1.0)
     is_odd = problems.output_pixels % 2 > 0
     is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
     summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
@@ -343,26 +358,9 @@ def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
     vector_ns = flops / rate * 1e9 + 1e3 * setting.values["async_product_launch_us"]
     is_volume = (problems.spatial == VOLUME) & (problems.element_bytes == HALF_BYTES) & ~product.is_data
     is_able = ~product.is_weights & (~product.is_data | (problems.element_bytes > HALF_BYTES))
+    is_able = is_able & (problems.taps <= FEW_TAPS)
     is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
     return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)
-
-
-def _fourier(setting: _Setting) -> Floats:
-    """Return fp32's data gradients of 3x3 by Fourier tiles: transforms, and a complex product for each of their points.
-
-    Of images as wide as high. A complex multiply-add is 8 FLOP, a complex number 8 bytes (Mathieu, Henaff, LeCun,
-    "Fast training of convolutional networks through FFTs", 2014).
-    """
-    problems, fleet, values = setting.problems, setting.fleet, setting.values
-    tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
-    flops = 8.0 * FFT_POINTS * tiles * problems.c_in * problems.c_out
-    points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
-    moved = 8.0 * points + setting.product.moved_bytes
-    rate = values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32]
-    return np.asarray(
-        (flops / rate + moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)) * 1e9
-        + 1e3 * values["async_winograd_us"]
-    )
 
 
 def _depthwise(setting: _Setting) -> Floats:
@@ -390,7 +388,9 @@ def _depthwise(setting: _Setting) -> Floats:
     wide = np.where(is_forward, values["async_wide_cost"], wide)
     wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
     # Of each value that a strided filter makes it reads more of x.
-    wide = wide * np.where((problems.stride > 1) & ~product.is_data, values["async_library_stride_cost"], 1.0)
+    strided = np.where(problems.stride > 1, values["async_library_stride_cost"], 1.0)
+    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_library_planar_cost"])
+    wide = np.where(product.is_data, wide, wide * strided * planar)
     per_element = np.where(is_library, cycles("async_library") * wide, cycles("async_own"))
     is_direct = is_library & product.is_weights & (problems.element_bytes >= 4.0) & (problems.taps >= DIRECT_TAPS)
     per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)

@@ -8,6 +8,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.fleet import Fleet
+from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
@@ -40,6 +41,8 @@ SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
 to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
 SCATTER_RESIDENT: Final = 3.3
 """Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
+FFT_SIDE, FFT_POINTS = 30.0, 544.0
+"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,3 +242,18 @@ def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, 
     filled_s = filled_bytes / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s)
     time_s = np.hypot(cycles, sums) / fleet.clock_hz + filled_s
     return np.asarray(1e9 * time_s + 1e3 * values["async_product_launch_us"])
+
+
+def fourier_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Floats:
+    """Return the time of fp32's data gradients of 3x3 by Fourier tiles, ns: transforms, and complex products.
+
+    Of images as wide as high. A complex multiply-add is 8 FLOP, a complex number 8 bytes (Mathieu, Henaff, LeCun,
+    "Fast training of convolutional networks through FFTs", 2014).
+    """
+    tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
+    flops = 8.0 * FFT_POINTS * tiles * problems.c_in * problems.c_out
+    points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
+    moved = 8.0 * points + problems.element_bytes * sum(tensor_elements(problems))
+    product_s = flops / (values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32])
+    moved_s = moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)
+    return np.asarray((product_s + moved_s) * 1e9 + 1e3 * values["async_winograd_us"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from wavecast.analyzer.measurements.own_convolution import load_own
+from wavecast.analyzer.measurements.own_convolution import MOST_EARLY_US, load_own
 from wavecast.analyzer.models.convolution.problems import ConvolutionTiming
 from wavecast.analyzer.work.work import Direction
 
@@ -23,7 +23,7 @@ def row(op: str = "conv", operands: str = "dram", direction: str = "forward", **
     return {
         **{"gpu": "H100 SXM5 80GB", "family": "conv", "op": op, "dims": orjson.dumps({**SIZES, **sizes}).decode()},
         **{"dtype": "bf16", "layout": "NHWC", "direction": direction, "operands": operands, "latency_us": 9.0},
-        "kernels": ["kernel"],
+        **{"kernels": ["kernel"], "kernel_us": [9.0]},
     }
 
 
@@ -49,6 +49,14 @@ def test_rows_become_problems_as_the_forward_pass_has_them(tmp_path: Path) -> No
         *("convolution, own", "transposed convolution, own", "depthwise convolution, own"),
         *("grouped convolution, own", "convolution of few channels, own"),
     ]
+
+
+def test_a_kernel_that_waits_for_the_call_before_is_not_counted_twice(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    early = {"kernels": ["init_device_workspace", "main"], "kernel_us": [100.0, 120.0], "latency_us": 220.0}
+    parquet.write_table(pyarrow.Table.from_pylist([{**row(), **early}, row()]), tmp_path / "own" / "ops.parquet")
+    (samples,) = load_own(tmp_path)
+    assert samples.measured_ns.tolist() == pytest.approx([(120.0 + MOST_EARLY_US) * 1e3, 9e3])
 
 
 def test_nothing_without_the_table(tmp_path: Path) -> None:

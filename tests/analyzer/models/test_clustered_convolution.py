@@ -57,10 +57,10 @@ def test_single_pixels_are_products_whose_layout_does_not_change_where_rows_are_
     assert time_us(planar(odd)) > 1.5 * time_us(odd)
 
 
-def test_tf32_weight_gradients_run_at_half_the_rate() -> None:
+def test_tf32_weight_gradients_turn_both_operands() -> None:
     large = convolution(size=56, channels=512)
     ratio = time_us(replace(large, direction=WEIGHTS), Rate.MATRIX_TF32) / time_us(large, Rate.MATRIX_TF32)
-    assert 1.5 < ratio < 2.5
+    assert 1.8 < ratio < 3.0
 
 
 def test_winograd_serves_weight_gradients_of_fp32_alone() -> None:
@@ -201,3 +201,41 @@ def test_depthwise_weight_gradients_add_up_each_block_and_wait_for_the_last_roun
     assert gradient(256, 1320) / gradient(8, 1320) < 0.8 * 256 / 8
     # 9 blocks a channel: 264 are two rounds of 132 multiprocessors, 288 three.
     assert gradient(2560, 32) > 1.3 * gradient(2560, 29)
+
+
+def test_a_second_group_of_warps_hides_what_tf32s_data_gradients_turn() -> None:
+    def cost(dims: ConvolutionDims) -> float:
+        gradient = replace(dims, direction=Direction.INPUT_GRADIENT)
+        return time_us(gradient, Rate.MATRIX_TF32) / time_us(dims, Rate.MATRIX_TF32)
+
+    assert cost(convolution(size=56, channels=512)) == pytest.approx(1.0, abs=0.05)
+    assert cost(convolution(size=56, channels=64)) > 1.1
+
+
+def test_gradients_of_strided_single_pixels_clear_the_others() -> None:
+    met = replace(convolution(size=28, kernel=1, channels=1024), direction=Direction.INPUT_GRADIENT)
+    strided = replace(met, input_size=(56, 56), stride=(2, 2))
+    assert time_us(strided) > 1.4 * time_us(met)
+
+
+def test_patches_stay_on_matrix_units_and_sum_one_position_after_the_other() -> None:
+    few, patches = (
+        replace(planar(convolution(size=224, kernel=side)), batch=1, c_in=3, c_out=768, stride=(side, side))
+        for side in (7, 16)
+    )
+    few, patches = replace(few, output_size=(32, 32)), replace(patches, output_size=(14, 14))
+    # Positions times pixels are as many.
+    assert time_us(patches) > 3.0 * time_us(few)
+
+
+def test_narrow_tiles_load_vector_units_more() -> None:
+    narrow, wide = (replace(convolution(size=112, channels=64), c_out=width) for width in (32, 64))
+    assert 2.0 * time_us(narrow, Rate.MATRIX_FP32) > 1.15 * time_us(wide, Rate.MATRIX_FP32)
+
+
+def test_weight_gradients_of_few_results_and_fp16s_depthwise_take_longer_in_nchw() -> None:
+    few = replace(convolution(size=112, kernel=1, channels=64), direction=WEIGHTS)
+    assert time_us(planar(few), Rate.MATRIX_FP32) > 1.2 * time_us(few, Rate.MATRIX_FP32)
+    depthwise = convolution(size=112, groups=256)
+    assert time_us(planar(depthwise), Rate.MATRIX_FP16) > 1.1 * time_us(depthwise, Rate.MATRIX_FP16)
+    assert time_us(planar(depthwise), Rate.MATRIX_BF16) > 2.0 * time_us(planar(depthwise), Rate.MATRIX_FP16)
