@@ -10,6 +10,7 @@ from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
+from wavecast.arrays import Floats
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
@@ -54,10 +55,10 @@ def test_no_recording_gains_more_than_the_most_that_its_gpu_does_better(moved: t
     assert (gain <= most_gains(models.fleet, build_fleet([source])) * 1.001).all()
 
 
-def most_gains(fleet: Fleet, origin: Fleet) -> np.ndarray:
+def most_gains(fleet: Fleet, origin: Fleet) -> Floats:
     """The largest ratio of any rate, [m]: of memory, caches, clock, multiprocessors, arithmetic of each kind."""
     names = ("bandwidth_bytes_per_s", "l2_ratio", "clock_hz")
     pairs = [(getattr(fleet, name), getattr(origin, name)) for name in names]
     pairs += [(fleet.sm_count * fleet.clock_hz, origin.sm_count * origin.clock_hz)]
     pairs += [(fleet.flops_per_s[name], rate) for name, rate in origin.flops_per_s.items() if rate[0] > 0]
-    return np.max([np.nan_to_num(there / here) for there, here in pairs], axis=0)
+    return np.asarray(np.max([np.nan_to_num(there / here) for there, here in pairs], axis=0))
