@@ -25,6 +25,8 @@ STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
+AMD_STRIP_ROWS: Final = 8.0
+"""rocBLAS's usual `WorkGroupMapping`: generated libraries try 1 and 8 (ROCm/Tensile, MIT)."""
 MATRIX_ENERGY_RATIO: Final = 0.77
 """Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
 
@@ -71,6 +73,8 @@ class SimtPairs:
     exposed_write: Reals
     drift: Reals
     """Of L2, per row in flight."""
+    strip_rows: Reals
+    """Rows of tiles that blocks walk along together."""
     left_walk_s: Reals
     right_walk_s: Reals
     """Address translation of an operand where every piece misses."""
@@ -107,6 +111,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         load_cycles=one_by_one * p.contiguous,
         exposed_write=values["exposed_write"],
         drift=values["drift_bytes"] / fleet.l2_cache_bytes,
+        strip_rows=np.where(is_nvidia(fleet), 1.0, AMD_STRIP_ROWS),
         operand_energy=values["operand_energy"],
         throttle_exponent=values["throttle_exponent"],
         throttle_s=values["throttle_us"] * 1e-6,
