@@ -27,6 +27,9 @@ ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 AMD_STRIP_ROWS: Final = 8.0
 """rocBLAS's usual `WorkGroupMapping`: generated libraries try 1 and 8 (ROCm/Tensile, MIT)."""
+SUM_SHARE: Final = 0.25
+"""Of what splitting k costs beside its traffic: with a bias parts are cleared, scaled, summed and added to by kernels
+of their own (`scal_kernel`, `epilogue::impl::globalKernel`), without one they are summed."""
 MATRIX_ENERGY_RATIO: Final = 0.77
 """Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
 
@@ -96,6 +99,7 @@ _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
 def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
     one_by_one = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, 1.0 / values["accesses_per_clock"], 0.0)
+    is_summed = (p.host_floor_ns == 0.0) & (p.has_bias == 0)
     return SimtPairs(
         batch=p.batch,
         m=p.m,
@@ -116,7 +120,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         throttle_exponent=values["throttle_exponent"],
         throttle_s=values["throttle_us"] * 1e-6,
         launch_s=values["launch_us"] * 1e-6,
-        split_s=values["split_us"] * 1e-6,
+        split_s=values["split_us"] * np.where(is_summed, SUM_SHARE, 1.0) * 1e-6,
         **_cycles(p, fleet, values),
         **_traffic(p, fleet, values),
         **_power(p, fleet, values),
@@ -167,7 +171,6 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     left, right = p.element_bytes * p.batch * p.k * p.m, p.element_bytes * p.batch * p.k * p.n
     result = p.element_bytes * p.batch * p.m * p.n
     cache = values["l2_share"] * fleet.l2_cache_bytes
-    cold = 1.0 - 1.0 / (1.0 + cube((left + right + result) / cache))
     leaves = 1.0 - 1.0 / (1.0 + square((left + right) / p.batch / cache))
     stride = square(values["stride_bytes"] / (p.element_bytes * p.k))
     pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
@@ -177,10 +180,10 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     pages = p.contiguous * p.k * p.element_bytes / 2.0**20
     return {
-        "cold_s": (left_s + right_s) * cold,
+        "cold_s": (left_s + right_s) * missed(p.copies * (left + right) + result, cache),
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
-        "result_s": result * cold / bandwidth,
+        "result_s": result * missed(left + right + result, cache) / bandwidth,
         "left_walk_s": left / walked,
         "right_walk_s": right / walked,
         "page_reach": pages * np.where(is_nvidia(fleet), 1.0 / values["translation_mib"], 0.0),
@@ -197,6 +200,11 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
         "power": p.k * (p.element_bytes / 2.0) * (joule / fleet.tdp_w),
         "most_throttle": fleet.clock_hz / base_hz - 1.0,
     }
+
+
+def missed(working_set: Floats, cache: Floats) -> Floats:
+    """Return the share of bytes that a cache no longer holds when they are used again."""
+    return 1.0 - 1.0 / (1.0 + cube(working_set / cache))
 
 
 def square(values: Reals) -> Reals:

@@ -25,7 +25,7 @@ from ...models.collective.problems import CollectiveProblems
 from ...models.experts.problems import ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
 from ...models.frame.energy import BoardPower
-from ...models.frame.problems import RATES, Problems, join_problems
+from ...models.frame.problems import RATES, Problems, join_problems, problems_from
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
@@ -158,17 +158,18 @@ class OpBook:
 
     def wide_product(self, at: Any, m: Floats, n: float, k: float, times: float) -> None:
         """Add a product in 32 bits, without matrix units."""
-        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
-        problems = MatmulSimtProblems(
-            batch=one,
+        problems = problems_from(
+            MatmulSimtProblems,
+            len(m),
+            batch=1.0,
             m=m,
-            n=n * one,
-            k=k * one,
-            element_bytes=4.0 * one,
-            rate=zeros + RATES.index(Rate.FP32),
-            contiguous=zeros + 1,
-            host_floor_ns=0.0 * one,
-            host_ratio=one,
+            n=n,
+            k=k,
+            element_bytes=4.0,
+            rate=RATES.index(Rate.FP32),
+            contiguous=1,
+            host_ratio=1.0,
+            copies=COLD_COPIES,
         )
         self.add("matmul_simt", problems, at, StepPart.PRODUCTS, times)
 

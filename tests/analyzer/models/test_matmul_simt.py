@@ -46,6 +46,8 @@ def products(*sizes: tuple[int, int, int, int], contiguous: int = 1, floor_ns: f
         contiguous=np.full(len(sizes), contiguous, dtype=np.int64),
         host_floor_ns=np.full(len(sizes), floor_ns),
         host_ratio=np.ones(len(sizes)),
+        has_bias=np.zeros(len(sizes), dtype=np.int64),
+        copies=np.ones(len(sizes)),
     )
 
 
@@ -211,6 +213,24 @@ def test_results_are_stored_one_by_one_on_hopper_whatever_its_memory() -> None:
     assert second > 0.9 * first
 
 
+def test_wide_results_on_amd_read_the_right_operand_once_for_eight_rows_of_tiles() -> None:
+    """MI100 computes heads of language models as fast as other layers."""
+    wide, usual = run(column(products((1, 4096, 50_272, 2048), (1, 4096, 8192, 2048))), fleet_of("MI100")).time_ns
+    assert (wide < 1.1 * 50_272 / 8192 * usual).all()
+
+
+def test_a_vector_waits_for_its_matrix_in_dram() -> None:
+    problems, fleet = products((1, 1, 4096, 1024)), fleet_of("H100 SXM5 80GB")
+    cold = replace(problems, copies=np.full(1, np.inf))
+    assert run(cold, fleet).time_ns > 1.3 * run(problems, fleet).time_ns
+
+
+def test_parts_of_k_that_get_a_bias_cost_more_kernels() -> None:
+    problems, fleet = products((1, 64, 1024, 8192)), fleet_of("H100 SXM5 80GB")
+    biased = replace(problems, has_bias=np.ones(1, dtype=np.int64))
+    assert 4e3 < (run(biased, fleet).time_ns - run(problems, fleet).time_ns)[0] < 15e3
+
+
 def test_kernels_own_times_have_widths_of_their_own() -> None:
     timed = [products((1, 64, 64, 64), contiguous=row, floor_ns=floor) for row, floor in ((0, 9e3), (1, 9e3), (1, 0.0))]
     assert [int(group(item)[0]) for item in timed] == [0, 1, 2]
@@ -232,7 +252,10 @@ def test_works_become_problems() -> None:
             ("float32", MatmulDims(m=2, n=3, k=4, is_k_contiguous=False)),
         )
     ]
+    works[0] = replace(works[0], read_bytes=4.0 * (2 * 4 + 4 * 3 + 3), written_bytes=4.0 * 2 * 3)
     problems = problems_of(works, [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32])
+    assert problems.has_bias.tolist() == [1, 0, 0]
+    assert problems.copies.tolist() == [6.0] * 3
     assert problems.contiguous.tolist() == [1, 0, 0]
     assert problems.element_bytes.tolist() == [4.0, 8.0, 4.0]
     assert [RATES[code] for code in problems.rate.tolist()] == [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32]
