@@ -202,9 +202,9 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
     }
 
 
-def missed(working_set: Floats, cache: Floats) -> Floats:
+def missed(working_set: Reals, cache: Reals) -> Reals:
     """Return the share of bytes that a cache no longer holds when they are used again."""
-    return 1.0 - 1.0 / (1.0 + cube(working_set / cache))
+    return np.asarray(1.0 - 1.0 / (1.0 + cube(working_set / cache)))
 
 
 def square(values: Reals) -> Reals:
