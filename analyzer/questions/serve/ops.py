@@ -137,21 +137,20 @@ class OpBook:
         found = FORMATS["bf16" if plain and self.stack.products != "fp16" else self.stack.products]
         if plain and found.kind != MatmulKernel.PLAIN:
             found = FORMATS["bf16"]
-        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
-        problems = MatmulProblems(
-            batch=batch * one,
+        problems = problems_from(
+            MatmulProblems,
+            len(m),
+            batch=batch,
             m=m,
-            n=n * one,
-            k=k * one,
-            left_bytes=found.left_bytes * one,
-            right_bytes=found.right_bytes * one,
-            out_bytes=HALF * one,
-            rate=zeros + RATES.index(found.rate),
-            kind=zeros + int(found.kind),
-            quantized=zeros,
-            copies=COLD_COPIES * one,
-            distinct=one,
-            layout=zeros,
+            n=n,
+            k=k,
+            left_bytes=found.left_bytes,
+            right_bytes=found.right_bytes,
+            out_bytes=HALF,
+            rate=RATES.index(found.rate),
+            kind=int(found.kind),
+            copies=COLD_COPIES,
+            distinct=1.0,
         )
         model = "matmul" if found.kind == MatmulKernel.PLAIN else "matmul_quantized"
         self.add(model, problems, at, StepPart.PRODUCTS, times)
@@ -178,27 +177,20 @@ class OpBook:
     ) -> None:
         """Add a kernel over tokens that reads and writes so many bytes per element."""
         read, written = moved
-        elements, zeros = rows * columns, np.zeros(len(rows))
-        problems = VectorProblems(
-            kind=np.full(len(rows), int(kind)),
+        elements = rows * columns
+        problems = problems_from(
+            VectorProblems,
+            len(rows),
+            kind=int(kind),
             read_bytes=elements * read,
             written_bytes=elements * written,
             elements=elements,
             rows=rows,
-            columns=zeros + columns,
+            columns=columns,
             flops=elements,
-            launches=zeros + 1.0,
-            moved_since_bytes=zeros,
-            host_floor_ns=zeros,
-            host_ratio=zeros + 1.0,
-            index_operations=zeros,
-            sector_bytes=zeros,
-            scattered=zeros,
-            in_turn=zeros + 1.0,
-            before_bytes=zeros,
-            before_sector_bytes=zeros,
-            is_by_profiler=zeros,
-            is_stand_in=zeros,
+            launches=1.0,
+            host_ratio=1.0,
+            in_turn=1.0,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)
 

@@ -15,7 +15,7 @@ from wavecast.analyzer.measurements.attention_backward import load_forward, load
 from wavecast.analyzer.models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from wavecast.analyzer.models.attention_backward.model import MODEL, group
 from wavecast.analyzer.models.attention_backward.problems import BackwardProblems, least_work
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.arrays import Floats
 from wavecast.errors import InputError
@@ -52,8 +52,7 @@ def problems(**columns: Any) -> BackwardProblems:
 def times(*names: str, **columns: Any) -> Floats:
     """Return times on GPUs (default: all), with the priors."""
     fleet = build_fleet([find_gpu(CATALOG, name) for name in names]) if names else FLEET
-    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
-    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(fleet))
+    values = prior_values(MODEL.parameters, len(fleet.gpus))
     return np.asarray(MODEL.simulate(as_columns(problems(**columns)), fleet, values, None).time_ns[0])
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import rate_codes
 from wavecast.analyzer.models.matmul.feed import aligned_bytes
 from wavecast.analyzer.models.matmul.model import MODEL
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
@@ -37,9 +37,7 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", layout: OperandLayout =
 
 def time_us(problems: MatmulProblems, gpu: str = "h100 sxm") -> float:
     fleet = build_fleet([find_gpu(load_catalog(), gpu)])
-    classes = len(MODEL.class_names)
-    values = resolve(MODEL.parameters, np.zeros(theta_size(MODEL.parameters, classes)), classes, MODEL.gpu_class(fleet))
-    return float(MODEL.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
+    return float(MODEL.simulate(problems, fleet, prior_values(MODEL.parameters, 1), None).time_ns[0]) / 1e3
 
 
 def test_scales_beside_an_addend_leave_rows_where_they_start() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
 from wavecast.analyzer.models.matmul.menus import RULES, ruled_tiles
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
@@ -36,10 +36,7 @@ def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
 
 def time_us(gpu: str, problems: MatmulProblems) -> float:
     fleet = build_fleet([find_gpu(load_catalog(), gpu)])
-    classes = len(QUANTIZED.class_names)
-    values = resolve(
-        QUANTIZED.parameters, np.zeros(theta_size(QUANTIZED.parameters, classes)), classes, QUANTIZED.gpu_class(fleet)
-    )
+    values = prior_values(QUANTIZED.parameters, 1)
     return float(QUANTIZED.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
 
 
