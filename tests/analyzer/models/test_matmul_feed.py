@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
-from wavecast.analyzer.models.frame.problems import rate_codes
+from wavecast.analyzer.models.frame.problems import RATES, problems_from
 from wavecast.analyzer.models.matmul.feed import aligned_bytes
 from wavecast.analyzer.models.matmul.model import MODEL
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
@@ -22,17 +22,10 @@ TURNED = OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
 
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", layout: OperandLayout = ALONG) -> MatmulProblems:
-    form = FORMATS[dtype]
-    sizes = {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "out_bytes": form.left_bytes, "distinct": 1}
-    return MatmulProblems(
-        **{name: np.array([float(value)]) for name, value in sizes.items()},
-        left_bytes=np.array([float(form.left_bytes)]),
-        right_bytes=np.array([float(form.right_bytes)]),
-        rate=rate_codes([form.rate]),
-        kind=np.array([int(form.kind)]),
-        quantized=np.zeros(1, dtype=np.int64),
-        layout=np.array([int(layout)]),
-    )
+    form, sizes = FORMATS[dtype], {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "distinct": 1}
+    width = dict.fromkeys(("left_bytes", "right_bytes", "out_bytes"), form.left_bytes)
+    kinds = {"rate": RATES.index(form.rate), "kind": int(form.kind), "layout": int(layout)}
+    return problems_from(MatmulProblems, 1, **sizes, **width, **kinds)
 
 
 def time_us(problems: MatmulProblems, gpu: str = "h100 sxm") -> float:
