@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, problems_from
-from wavecast.analyzer.models.matmul.feed import aligned_bytes
-from wavecast.analyzer.models.matmul.model import MODEL
+from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio
+from wavecast.analyzer.models.matmul.model import MODEL, group
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
+from wavecast.specs.generations import is_async
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
@@ -80,6 +81,17 @@ def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
     across, twice = (replace(along, layout=np.array([int(item)])) for item in (OperandLayout.RIGHT_ACROSS, TURNED))
     assert time_us(along) < time_us(across) < time_us(twice)
     assert time_us(along, "a100 sxm4 80gb") == time_us(twice, "a100 sxm4 80gb")
+
+
+def test_wider_results_take_longer_to_write_out_unless_they_go_one_by_one() -> None:
+    hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    found = [product(512, n, 64, dtype) for n in (512, 197) for dtype in ("bf16", "tf32")]
+    assert [epilogue_ratio(item, is_async(hopper), values)[0] for item in found] == [1.0, 2.0, 2.0, 2.0]
+
+
+def test_batches_have_the_wider_errors() -> None:
+    one = product(512, 512, 512)
+    assert [int(group(item)[0]) for item in (one, replace(one, batch=np.array([2.0])))] == [0, 1]
 
 
 def test_strides_say_the_layout() -> None:
