@@ -49,7 +49,7 @@ SKINNY_ROWS: Final = 16.0
 CHAINED_ROWS: Final = 8.0
 """Vectors that lengthen a block's way along k as much as the matrix does."""
 COLD_LATENCY: Final = 2.0
-"""DRAM's over L2's on H100, some 550 cycles over 270."""
+"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones."""
 LANES: Final = 128.0
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 

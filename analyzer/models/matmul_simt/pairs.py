@@ -29,7 +29,7 @@ AMD_STRIP_ROWS: Final = 8.0
 """rocBLAS's usual `WorkGroupMapping`: generated libraries try 1 and 8 (ROCm/Tensile, MIT)."""
 SUM_SHARE: Final = 0.25
 """Of what splitting k costs beside its traffic: with a bias parts are cleared, scaled, summed and added to by kernels
-of their own (`scal_kernel`, `epilogue::impl::globalKernel`), without one they are summed."""
+of their own (`scal_kernel`, `epilogue::impl::globalKernel`), without one they are summed. Seen on Hopper."""
 MATRIX_ENERGY_RATIO: Final = 0.77
 """Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
 
@@ -98,8 +98,9 @@ _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
 
 def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
-    one_by_one = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, 1.0 / values["accesses_per_clock"], 0.0)
-    is_summed = (p.host_floor_ns == 0.0) & (p.has_bias == 0)
+    is_hopper = sgemm_kernels(fleet) == SgemmKernels.HOPPER
+    one_by_one = np.where(is_hopper, 1.0 / values["accesses_per_clock"], 0.0)
+    is_summed = is_hopper & (p.host_floor_ns == 0.0) & (p.has_bias == 0)
     return SimtPairs(
         batch=p.batch,
         m=p.m,
