@@ -204,7 +204,6 @@ def test_results_are_stored_one_by_one_on_hopper_whatever_its_memory() -> None:
 
 
 def test_wide_results_on_amd_read_the_right_operand_once_for_eight_rows_of_tiles() -> None:
-    """MI100 computes heads of language models as fast as other layers."""
     wide, usual = run(as_columns(products((1, 4096, 50_272, 2048), (1, 4096, 8192, 2048))), fleet_of("MI100")).time_ns
     assert (wide < 1.1 * 50_272 / 8192 * usual).all()
 
