@@ -46,6 +46,7 @@ def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples
             len(is_linear),
             **{name: table[name] for name in ("batch", "m", "n", "k")},
             element_bytes=4.0,
+            copies=1.0,
             rate=RATES.index(Rate.MATRIX_FP32),
             contiguous=is_linear & ~is_rearranged,
             host_floor_ns=np.where(is_event, np.nan, 0.0),

@@ -128,7 +128,7 @@ def layer_of(nodes: Sequence[FxNode]) -> range:
     return range(begin, after if ends_at_norm and after is not None else last + 1)
 
 
-EVENT_TIMED: Final[Mapping[str, float]] = {"host_floor_ns": np.nan, "is_event_timed": 1.0}
+EVENT_TIMED: Final[Mapping[str, float]] = {"host_floor_ns": np.nan, "is_event_timed": 1.0, "copies": 1.0}
 """Columns by which problems say that the host is inside a time, and what they then hold."""
 FAMILIES: Final[Mapping[str, str]] = {
     "Linear": "linear",

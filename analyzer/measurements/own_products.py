@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, problems_from, rate_codes
 from ..models.matmul.feed import FLUSHED_COPIES
@@ -49,7 +50,7 @@ def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Sample
         out_bytes=[OUT_BYTES[name] for name in names],
         rate=rate_codes([item.rate for item in formats]),
         kind=[item.kind for item in formats],
-        copies=np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0),
+        copies=_copies(table),
         distinct=1.0,
         layout=[LAYOUTS[op] for op in table["op"].tolist()],
         grouped=table["op"] == "grouped",
@@ -67,11 +68,17 @@ def load_own_fp32(data: Path, catalog: Catalog | None = None) -> list[Samples[Ma
         len(table["gpu"]),
         **_columns(table),
         element_bytes=4.0,
+        copies=_copies(table),
         rate=RATES.index(Rate.MATRIX_FP32),
         contiguous=[not LAYOUTS[op] for op in table["op"].tolist()],
         host_ratio=1.0,
+        has_bias=table["op"].astype(str) == "linear",
     )
     return [_samples(table, "matmul_simt", problems, catalog)]
+
+
+def _copies(table: MeasurementTable) -> Floats:
+    return np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0)
 
 
 def _columns(table: MeasurementTable) -> dict[str, Any]:

@@ -19,6 +19,7 @@ ALIGNED_BYTES: Final = 16.0
 COPIED_BYTES: Final = 4.0
 """The least that is copied into shared memory past the registers."""
 TF32_BYTES: Final = 4.0
+OUT_BYTES: Final = 2.0
 VECTOR_ROWS: Final = 2.0
 REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
 """That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: half the rate on A100, four fifths
@@ -81,9 +82,12 @@ def fed_cycles(
 
 
 def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
-    """Return what an epilogue takes over one that writes rows of whole 16 bytes."""
+    """Return what an epilogue takes over one that writes rows of whole 16 bytes, of elements of 2 bytes.
+
+    Other rows go element by element, whatever its bytes.
+    """
     is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_async
-    return np.where(is_whole, 1.0, values["unaligned_epilogue_ratio"])
+    return np.where(is_whole, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
 
 
 def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:

@@ -89,8 +89,9 @@ def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid, compute_s: Reals) -
     it slower. Where what is lost is itself what they wait for, loss = apart x (spread x compute / loss)^2.
     """
     flight = np.minimum(grid.blocks, p.sm_count * grid.occupancy)
-    across = np.minimum(launch.columns, flight)
-    down = np.minimum(np.maximum(flight / launch.columns, 1.0), launch.rows)
+    strip = np.minimum(p.strip_rows, launch.rows)
+    across = np.minimum(launch.columns, np.maximum(flight / strip, 1.0))
+    down = np.minimum(np.maximum(flight / launch.columns, strip), launch.rows)
     rows = np.minimum(across * launch.width, p.n) + np.minimum(down * launch.height, p.m)
     shared_left, shared_right = launch.columns / across, launch.rows / down
     shared_s = p.cold_s + p.left_again_s * (shared_left - 1.0) + p.right_again_s * (shared_right - 1.0)

@@ -14,7 +14,7 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .limits import SimtRun, run_of
-from .pairs import SimtPairs, pairs_of, stack_pairs, take_pairs
+from .pairs import SimtPairs, missed, pairs_of, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
 from .tiles import LAYOUTS, MENUS, TILE_NAMES, SimtLaunch, launch_of, may_split
 
@@ -41,11 +41,15 @@ PARAMETERS: Final = priors("matmul, vector units")
 not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
 take per word of their operands: MI100 left out is not blind to it. `throttle_exponent` is that of gpu_physics.py, from
 A100's and L40's power curves.
+`launch_us`: all models' microsecond and some of its 3,500 cycles; `split_us`: three kernels and the gaps between them.
+Both are narrow because event times hardly tell them.
 `accesses_per_clock`: matmul's, whose prior is no chip's here; that they hold up Hopper's results and operands is read
 off H100's kernels, which take as long on H200."""
 SKINNY_ROWS: Final = 16.0
 CHAINED_ROWS: Final = 8.0
 """Vectors that lengthen a block's way along k as much as the matrix does."""
+COLD_LATENCY: Final = 2.0
+"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones."""
 LANES: Final = 128.0
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 
@@ -78,11 +82,12 @@ def _skinny_s(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Floats:
     """
     rows = np.minimum(p.m, p.n)
     elements = p.batch * np.maximum(p.m, p.n) * p.k
+    cold = missed(p.copies * elements * p.element_bytes, values["l2_share"] * fleet.l2_cache_bytes)
     per_element = values["skinny_instructions"] + values["skinny_row_instructions"] * rows
     issued_s = elements * per_element / (LANES * fleet.sm_count * fleet.clock_hz)
-    read_s = elements * p.element_bytes / (fleet.bandwidth_bytes_per_s * values["skinny_bandwidth"])
+    read_s = elements * p.element_bytes / (fleet.bandwidth_bytes_per_s * values["skinny_bandwidth"]) * cold
     depth = np.where(rows > 1.0, p.k * (1.0 + rows / CHAINED_ROWS), 0.0)
-    chain_s = depth * values["skinny_chain_cycles"] / fleet.clock_hz
+    chain_s = depth * values["skinny_chain_cycles"] * (1.0 + cold * (COLD_LATENCY - 1.0)) / fleet.clock_hz
     seconds = values["skinny_us"] * 1e-6 + np.sqrt(issued_s * issued_s + read_s * read_s + chain_s * chain_s)
     exists = (rows <= SKINNY_ROWS) & ((p.contiguous > 0) | (rows <= 1.0)) & is_async(fleet)
     return np.asarray(np.where(exists, seconds, np.inf))

@@ -25,6 +25,11 @@ STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
+AMD_STRIP_ROWS: Final = 8.0
+"""rocBLAS's usual `WorkGroupMapping`: generated libraries try 1 and 8 (ROCm/Tensile, MIT)."""
+SUM_SHARE: Final = 0.25
+"""Of what splitting k costs beside its traffic: with a bias parts are cleared, scaled, summed and added to by kernels
+of their own (`scal_kernel`, `epilogue::impl::globalKernel`), without one they are summed. Seen on Hopper."""
 MATRIX_ENERGY_RATIO: Final = 0.77
 """Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
 
@@ -71,6 +76,8 @@ class SimtPairs:
     exposed_write: Reals
     drift: Reals
     """Of L2, per row in flight."""
+    strip_rows: Reals
+    """Rows of tiles that blocks walk along together."""
     left_walk_s: Reals
     right_walk_s: Reals
     """Address translation of an operand where every piece misses."""
@@ -91,7 +98,9 @@ _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
 
 def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
-    one_by_one = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, 1.0 / values["accesses_per_clock"], 0.0)
+    is_hopper = sgemm_kernels(fleet) == SgemmKernels.HOPPER
+    one_by_one = np.where(is_hopper, 1.0 / values["accesses_per_clock"], 0.0)
+    is_summed = is_hopper & (p.host_floor_ns == 0.0) & (p.has_bias == 0)
     return SimtPairs(
         batch=p.batch,
         m=p.m,
@@ -107,11 +116,12 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         load_cycles=one_by_one * p.contiguous,
         exposed_write=values["exposed_write"],
         drift=values["drift_bytes"] / fleet.l2_cache_bytes,
+        strip_rows=np.where(is_nvidia(fleet), 1.0, AMD_STRIP_ROWS),
         operand_energy=values["operand_energy"],
         throttle_exponent=values["throttle_exponent"],
         throttle_s=values["throttle_us"] * 1e-6,
         launch_s=values["launch_us"] * 1e-6,
-        split_s=values["split_us"] * 1e-6,
+        split_s=values["split_us"] * np.where(is_summed, SUM_SHARE, 1.0) * 1e-6,
         **_cycles(p, fleet, values),
         **_traffic(p, fleet, values),
         **_power(p, fleet, values),
@@ -162,7 +172,6 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     left, right = p.element_bytes * p.batch * p.k * p.m, p.element_bytes * p.batch * p.k * p.n
     result = p.element_bytes * p.batch * p.m * p.n
     cache = values["l2_share"] * fleet.l2_cache_bytes
-    cold = 1.0 - 1.0 / (1.0 + cube((left + right + result) / cache))
     leaves = 1.0 - 1.0 / (1.0 + square((left + right) / p.batch / cache))
     stride = square(values["stride_bytes"] / (p.element_bytes * p.k))
     pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
@@ -172,10 +181,10 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     pages = p.contiguous * p.k * p.element_bytes / 2.0**20
     return {
-        "cold_s": (left_s + right_s) * cold,
+        "cold_s": (left_s + right_s) * missed(p.copies * (left + right) + result, cache),
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
-        "result_s": result * cold / bandwidth,
+        "result_s": result * missed(left + right + result, cache) / bandwidth,
         "left_walk_s": left / walked,
         "right_walk_s": right / walked,
         "page_reach": pages * np.where(is_nvidia(fleet), 1.0 / values["translation_mib"], 0.0),
@@ -192,6 +201,11 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
         "power": p.k * (p.element_bytes / 2.0) * (joule / fleet.tdp_w),
         "most_throttle": fleet.clock_hz / base_hz - 1.0,
     }
+
+
+def missed(working_set: Reals, cache: Reals) -> Reals:
+    """Return the share of bytes that a cache no longer holds when they are used again."""
+    return np.asarray(1.0 - 1.0 / (1.0 + cube(working_set / cache)))
 
 
 def square(values: Reals) -> Reals:

@@ -10,7 +10,8 @@ from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work
-from ..frame.problems import dims_of, rate_codes, rates_of, shared_columns
+from ..frame.problems import copies_between, dims_of, rate_codes, rates_of, shared_columns
+from ..matmul.problems import COLD_COPIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,6 +31,10 @@ class MatmulSimtProblems:
     """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
     host_ratio: Floats
     """What this op's launch costs the host over a batched product's."""
+    has_bias: Codes
+    """1 where a row is added to each of the result's: kernels' own times of parts of k then hold more kernels."""
+    copies: Floats
+    """Working sets of this size between two uses of the same operands; 1: the same ones again and again."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
@@ -42,7 +47,16 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProbl
         contiguous=np.array([_is_contiguous(item) for item in dims], dtype=np.int64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
+        has_bias=np.array([_has_bias(work, item) for work, item in zip(works, dims, strict=True)], dtype=np.int64),
+        copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
     )
+
+
+def _has_bias(work: Work, dims: MatmulDims) -> bool:
+    """Say whether less than a result is read beside the operands."""
+    width = work.written_bytes / max(1, dims.batch * dims.m * dims.n)
+    operands = dims.distinct_ratio * dims.batch * dims.k * (dims.m + dims.n) * width
+    return operands < work.read_bytes < operands + work.written_bytes
 
 
 def _is_contiguous(dims: MatmulDims) -> bool:

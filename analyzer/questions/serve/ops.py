@@ -25,7 +25,7 @@ from ...models.collective.problems import CollectiveProblems
 from ...models.experts.problems import ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
 from ...models.frame.energy import BoardPower
-from ...models.frame.problems import RATES, Problems, join_problems
+from ...models.frame.problems import RATES, Problems, join_problems, problems_from
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
@@ -137,39 +137,38 @@ class OpBook:
         found = FORMATS["bf16" if plain and self.stack.products != "fp16" else self.stack.products]
         if plain and found.kind != MatmulKernel.PLAIN:
             found = FORMATS["bf16"]
-        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
-        problems = MatmulProblems(
-            batch=batch * one,
+        problems = problems_from(
+            MatmulProblems,
+            len(m),
+            batch=batch,
             m=m,
-            n=n * one,
-            k=k * one,
-            left_bytes=found.left_bytes * one,
-            right_bytes=found.right_bytes * one,
-            out_bytes=HALF * one,
-            rate=zeros + RATES.index(found.rate),
-            kind=zeros + int(found.kind),
-            quantized=zeros,
-            copies=COLD_COPIES * one,
-            distinct=one,
-            layout=zeros,
-            grouped=zeros,
+            n=n,
+            k=k,
+            left_bytes=found.left_bytes,
+            right_bytes=found.right_bytes,
+            out_bytes=HALF,
+            rate=RATES.index(found.rate),
+            kind=int(found.kind),
+            copies=COLD_COPIES,
+            distinct=1.0,
         )
         model = "matmul" if found.kind == MatmulKernel.PLAIN else "matmul_quantized"
         self.add(model, problems, at, StepPart.PRODUCTS, times)
 
     def wide_product(self, at: Any, m: Floats, n: float, k: float, times: float) -> None:
         """Add a product in 32 bits, without matrix units."""
-        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
-        problems = MatmulSimtProblems(
-            batch=one,
+        problems = problems_from(
+            MatmulSimtProblems,
+            len(m),
+            batch=1.0,
             m=m,
-            n=n * one,
-            k=k * one,
-            element_bytes=4.0 * one,
-            rate=zeros + RATES.index(Rate.FP32),
-            contiguous=zeros + 1,
-            host_floor_ns=0.0 * one,
-            host_ratio=one,
+            n=n,
+            k=k,
+            element_bytes=4.0,
+            rate=RATES.index(Rate.FP32),
+            contiguous=1,
+            host_ratio=1.0,
+            copies=COLD_COPIES,
         )
         self.add("matmul_simt", problems, at, StepPart.PRODUCTS, times)
 
@@ -178,27 +177,20 @@ class OpBook:
     ) -> None:
         """Add a kernel over tokens that reads and writes so many bytes per element."""
         read, written = moved
-        elements, zeros = rows * columns, np.zeros(len(rows))
-        problems = VectorProblems(
-            kind=np.full(len(rows), int(kind)),
+        elements = rows * columns
+        problems = problems_from(
+            VectorProblems,
+            len(rows),
+            kind=int(kind),
             read_bytes=elements * read,
             written_bytes=elements * written,
             elements=elements,
             rows=rows,
-            columns=zeros + columns,
+            columns=columns,
             flops=elements,
-            launches=zeros + 1.0,
-            moved_since_bytes=zeros,
-            host_floor_ns=zeros,
-            host_ratio=zeros + 1.0,
-            index_operations=zeros,
-            sector_bytes=zeros,
-            scattered=zeros,
-            in_turn=zeros + 1.0,
-            before_bytes=zeros,
-            before_sector_bytes=zeros,
-            is_by_profiler=zeros,
-            is_stand_in=zeros,
+            launches=1.0,
+            host_ratio=1.0,
+            in_turn=1.0,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)
 

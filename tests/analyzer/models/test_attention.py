@@ -20,7 +20,7 @@ from wavecast.analyzer.models.attention.problems import (
     seen_pairs,
 )
 from wavecast.analyzer.models.frame.model import Estimate, Model
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.prediction.bounds import bound_ops
 from wavecast.analyzer.work.work import AttentionDims, Family, Work
@@ -57,8 +57,7 @@ def problems(**columns: Any) -> AttentionProblems:
 
 def run(model: Model[AttentionProblems], given: AttentionProblems, fleet: Fleet) -> Estimate:
     """Simulate with the priors, every problem on every GPU."""
-    theta = np.zeros(theta_size(model.parameters, len(model.class_names)))
-    values = resolve(model.parameters, theta, len(model.class_names), model.gpu_class(fleet))
+    values = prior_values(model.parameters, len(fleet.gpus))
     return model.simulate(take_problems(given, (slice(None), None)), fleet, values, None)  # type: ignore[arg-type]
 
 
@@ -155,12 +154,7 @@ def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
     table = run(model, given_problems, FLEET)
     rows, columns = (index.ravel() for index in np.indices(table.time_ns.shape))
     paired = take_gpus(FLEET, columns)
-    values = resolve(
-        model.parameters,
-        np.zeros(theta_size(model.parameters, len(model.class_names))),
-        len(model.class_names),
-        model.gpu_class(paired),
-    )
+    values = prior_values(model.parameters, len(paired.gpus))
     free = model.simulate(take_problems(given_problems, rows), paired, values, None)
     frozen = model.simulate(take_problems(given_problems, rows), paired, values, free.choice)
     np.testing.assert_allclose(free.time_ns, table.time_ns.ravel())

@@ -15,7 +15,7 @@ from wavecast.analyzer.measurements.attention_backward import load_forward, load
 from wavecast.analyzer.models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from wavecast.analyzer.models.attention_backward.model import MODEL, group
 from wavecast.analyzer.models.attention_backward.problems import BackwardProblems, least_work
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.arrays import Floats
 from wavecast.errors import InputError
@@ -34,16 +34,8 @@ def problems(**columns: Any) -> BackwardProblems:
     """Return one causal problem of 4,096 tokens on cuDNN's kernels, unless said otherwise."""
     chosen = {
         **{"batch": 2.0, "heads": 32.0, "kv_heads": 32.0, "queries": 4096.0, "keys": 4096.0},
-        **{
-            "query_dim": 128.0,
-            "value_dim": 128.0,
-            "window": 0.0,
-            "is_causal": 1,
-            "has_dropout": 0,
-            "kv_bytes": 2.0,
-            "copies": 6.0,
-        },
-        **{"kernel": int(AttentionKernel.CUDNN), "dispatch": int(Dispatch.FIXED)},
+        **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1, "has_dropout": 0},
+        **{"kv_bytes": 2.0, "copies": 6.0, "kernel": int(AttentionKernel.CUDNN), "dispatch": int(Dispatch.FIXED)},
         **{"arithmetic": int(ArithmeticFormat.BF16), "is_deterministic": 0, "is_block_scaled": 0},
     } | columns
     return BackwardProblems(**{name: np.atleast_1d(value) for name, value in chosen.items()})
@@ -52,8 +44,7 @@ def problems(**columns: Any) -> BackwardProblems:
 def times(*names: str, **columns: Any) -> Floats:
     """Return times on GPUs (default: all), with the priors."""
     fleet = build_fleet([find_gpu(CATALOG, name) for name in names]) if names else FLEET
-    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
-    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(fleet))
+    values = prior_values(MODEL.parameters, len(fleet.gpus))
     return np.asarray(MODEL.simulate(as_columns(problems(**columns)), fleet, values, None).time_ns[0])
 
 

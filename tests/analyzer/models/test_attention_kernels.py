@@ -10,7 +10,7 @@ import pytest
 from wavecast.analyzer.models.attention.kernels import kernel_on
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.arrays import Floats
 from wavecast.specs.attention_kernels import AttentionKernel
@@ -56,8 +56,7 @@ def runs(name: str, **columns: int) -> AttentionKernel:
 def times(*names: str, **columns: int | float) -> Floats:
     """Return simulated times on GPUs, with the priors."""
     fleet = build_fleet([find_gpu(CATALOG, name) for name in names])
-    theta = np.zeros(theta_size(PREFILL.parameters, len(PREFILL.class_names)))
-    values = resolve(PREFILL.parameters, theta, len(PREFILL.class_names), PREFILL.gpu_class(fleet))
+    values = prior_values(PREFILL.parameters, len(fleet.gpus))
     return np.asarray(PREFILL.simulate(as_columns(problem(**columns)), fleet, values, None).time_ns[0])
 
 

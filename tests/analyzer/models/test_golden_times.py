@@ -127,6 +127,8 @@ def simt_products() -> MatmulSimtProblems:
         contiguous=turns(1, 0, of=2),
         host_floor_ns=turns(0.0, 0.0, 25e3, np.nan),
         host_ratio=turns(1.0, 1.2, of=3),
+        has_bias=turns(0, 1, of=2).astype(np.int64),
+        copies=turns(6.0, 1.0, of=5),
     )
 
 

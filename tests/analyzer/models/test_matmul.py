@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate, Model
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import RATES
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import RATES, as_columns, join_problems, problems_from
 from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
 from wavecast.analyzer.models.matmul.menus import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.models.matmul.model import MODEL
@@ -35,41 +35,26 @@ def fleet_of(*names: str) -> Fleet:
 
 
 def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulProblems:
-    batch, m, n, k = np.array(sizes, dtype=np.float64).T
-    kind, count = FORMATS[dtype], len(sizes)
-    return MatmulProblems(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
-        left_bytes=np.full(count, float(kind.left_bytes)),
-        right_bytes=np.full(count, float(kind.right_bytes)),
-        out_bytes=np.full(count, 2.0),
-        rate=np.full(count, RATES.index(kind.rate)),
-        kind=np.full(count, int(kind.kind)),
-        quantized=np.full(count, int(kind.is_quantized)),
-        copies=np.full(count, 6.0),
-        distinct=np.ones(count),
-        layout=np.zeros(count, dtype=np.int64),
-        grouped=np.zeros(count, dtype=np.int64),
+    kind = FORMATS[dtype]
+    return problems_from(
+        MatmulProblems,
+        len(sizes),
+        **dict(zip(("batch", "m", "n", "k"), np.array(sizes, dtype=np.float64).T, strict=True)),
+        left_bytes=kind.left_bytes,
+        right_bytes=kind.right_bytes,
+        out_bytes=2.0,
+        rate=RATES.index(kind.rate),
+        kind=int(kind.kind),
+        quantized=kind.is_quantized,
+        copies=6.0,
+        distinct=1.0,
     )
-
-
-def join(*parts: MatmulProblems) -> MatmulProblems:
-    names = [item.name for item in fields(MatmulProblems)]
-    return MatmulProblems(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
-def column(problems: MatmulProblems) -> MatmulProblems:
-    return replace(problems, **{item.name: getattr(problems, item.name)[:, None] for item in fields(problems)})
 
 
 def run(
     problems: MatmulProblems, fleet: Fleet, choice: Codes | None = None, model: Model[MatmulProblems] = MODEL
 ) -> Estimate:
-    classes = len(model.class_names)
-    theta = np.zeros(theta_size(model.parameters, classes))
-    return model.simulate(problems, fleet, resolve(model.parameters, theta, classes, model.gpu_class(fleet)), choice)
+    return model.simulate(problems, fleet, prior_values(model.parameters, len(fleet.gpus)), choice)
 
 
 def bound_ns(problems: MatmulProblems, fleet: Fleet) -> Floats:
@@ -83,7 +68,7 @@ def bound_ns(problems: MatmulProblems, fleet: Fleet) -> Floats:
 @example(m=1, n=1537, k=12492, batch=64, dtype="nvfp4")  # once too long for single precision
 @given(m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 64), dtype=st.sampled_from(sorted(FORMATS)))
 def test_time_is_finite_and_above_the_arithmetic_on_every_gpu(m: int, n: int, k: int, batch: int, dtype: str) -> None:
-    problems = column(products((batch, m, n, k), dtype=dtype))
+    problems = as_columns(products((batch, m, n, k), dtype=dtype))
     model = QUANTIZED if FORMATS[dtype].kind else MODEL
     found = run(problems, EVERY, model=model)
     assert np.isfinite(found.time_ns).all()
@@ -94,7 +79,7 @@ def test_time_is_finite_and_above_the_arithmetic_on_every_gpu(m: int, n: int, k:
 def test_columns_against_a_fleet_equal_pairs() -> None:
     problems = products((1, 4096, 4096, 4096), (1, 8, 8192, 1024), (32, 128, 128, 64), (1, 77, 1001, 513))
     fleet = fleet_of("H100 SXM", "L40S", "Tesla V100 SXM2 16GB", "Instinct MI300X")
-    table = run(column(problems), fleet)
+    table = run(as_columns(problems), fleet)
     for gpu in range(len(fleet.gpus)):
         paired = run(problems, take_gpus(fleet, np.full(4, gpu)))
         np.testing.assert_allclose(table.time_ns[:, gpu], paired.time_ns, rtol=1e-9)
@@ -104,15 +89,15 @@ def test_columns_against_a_fleet_equal_pairs() -> None:
 def test_mixed_formats_equal_each_alone() -> None:
     parts = [products((1, 512, 4096, 4096), dtype=dtype) for dtype in sorted(FORMATS)]
     fleet = fleet_of("H100 SXM", "L40S")
-    together = run(column(join(*parts)), fleet, model=QUANTIZED).time_ns
-    alone = [run(column(part), fleet, model=QUANTIZED).time_ns for part in parts]
+    together = run(as_columns(join_problems(parts)), fleet, model=QUANTIZED).time_ns
+    alone = [run(as_columns(part), fleet, model=QUANTIZED).time_ns for part in parts]
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
 @given(m=SIZES, n=SIZES.map(lambda size: 8 * size), k=SIZES.map(lambda size: 8 * size), batch=st.integers(1, 64))
 def test_the_cheap_score_finds_about_the_least_time(m: int, n: int, k: int, batch: int) -> None:
-    problems = column(products((batch, m, n, k)))
+    problems = as_columns(products((batch, m, n, k)))
     fleet = fleet_of("H100 SXM", "L40S", "Tesla T4", "RTX A6000", "Instinct MI355X")
     chosen = run(problems, fleet).time_ns
     pairs = [list(zip(sides.tolist(), (m, n), strict=True)) for sides in TILES]
@@ -125,7 +110,7 @@ def test_the_cheap_score_finds_about_the_least_time(m: int, n: int, k: int, batc
 
 def test_no_tile_is_repeated_along_a_side_that_it_is_made_short_for() -> None:
     problems, fleet = (
-        column(products((1, 97, 65536, 4096), (1, 786432, 196, 384))),
+        as_columns(products((1, 97, 65536, 4096), (1, 786432, 196, 384))),
         fleet_of("RTX 3090", "A100 SXM4 80GB"),
     )
     choice = run(problems, fleet).choice
@@ -141,12 +126,12 @@ def test_batches_that_share_a_weight_read_it_once() -> None:
     problems = problems_of([work for work in works if work], [Rate.MATRIX_BF16] * 2)
     shared_bytes, own_bytes = least_work(problems).moved_bytes
     assert own_bytes - shared_bytes == 1023 * 64 * 4096 * 2
-    shared_ns, own_ns = run(column(problems), fleet_of("H100 SXM")).time_ns[:, 0]
+    shared_ns, own_ns = run(as_columns(problems), fleet_of("H100 SXM")).time_ns[:, 0]
     assert shared_ns < own_ns
 
 
 def test_weights_of_a_large_model_are_cold_but_not_behind_written_lines() -> None:
-    weight = column(products((1, 8, 3584, 8192)))
+    weight = as_columns(products((1, 8, 3584, 8192)))
     far, flushed = (replace(weight, copies=np.full((1, 1), copies)) for copies in (3e3, np.inf))
     near_ns, far_ns, flushed_ns = (run(item, fleet_of("H100 SXM")).time_ns[0, 0] for item in (weight, far, flushed))
     assert far_ns == pytest.approx(near_ns, rel=1e-3)
@@ -154,14 +139,20 @@ def test_weights_of_a_large_model_are_cold_but_not_behind_written_lines() -> Non
 
 
 def test_half_rate_cards_run_above_the_stated_clock() -> None:
-    problems, fleet = column(products((1, 65536, 4096, 4096))), fleet_of("RTX 3090", "RTX 3090@1695MHz", "RTX A6000")
+    problems, fleet = (
+        as_columns(products((1, 65536, 4096, 4096))),
+        fleet_of("RTX 3090", "RTX 3090@1695MHz", "RTX A6000"),
+    )
     free, locked, professional = run(problems, fleet).time_ns[0]
     assert free < 0.95 * locked
     assert professional < free
 
 
 def test_frozen_choice_repeats_the_chosen_launch() -> None:
-    problems, fleet = column(products((1, 4096, 4096, 4096), (1, 8, 8192, 1024))), fleet_of("A100 SXM4 80GB", "B200")
+    problems, fleet = (
+        as_columns(products((1, 4096, 4096, 4096), (1, 8, 8192, 1024))),
+        fleet_of("A100 SXM4 80GB", "B200"),
+    )
     first = run(problems, fleet)
     np.testing.assert_array_equal(run(problems, fleet, first.choice).time_ns, first.time_ns)
 
@@ -169,7 +160,7 @@ def test_frozen_choice_repeats_the_chosen_launch() -> None:
 @settings(max_examples=40, deadline=None)
 @given(m=SIZES, n=SIZES, k=SIZES)
 def test_more_bandwidth_is_never_slower(m: int, n: int, k: int) -> None:
-    problems, fleet = column(products((1, m, n, k))), fleet_of("H100 SXM", "L40S", "Tesla T4")
+    problems, fleet = as_columns(products((1, m, n, k))), fleet_of("H100 SXM", "L40S", "Tesla T4")
     launch = run(problems, fleet)
     faster = replace(fleet, bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * 2)
     # power may rise with speed, by less than what the speed gains
@@ -179,7 +170,7 @@ def test_more_bandwidth_is_never_slower(m: int, n: int, k: int) -> None:
 def test_power_limit_slows_long_products_only() -> None:
     fleet = fleet_of("L40S")
     strong = replace(fleet, tdp_w=fleet.tdp_w * 4)
-    problems = column(products((1, 16384, 16384, 16384), (1, 256, 512, 512)))
+    problems = as_columns(products((1, 16384, 16384, 16384), (1, 256, 512, 512)))
     ratio = (run(problems, fleet).time_ns / run(problems, strong).time_ns)[:, 0]
     assert ratio[0] > 1.2
     assert ratio[1] == pytest.approx(1.0, abs=0.01)
@@ -189,7 +180,7 @@ def test_narrower_formats_are_faster_where_large_and_slower_where_conversion_rul
     fleet = fleet_of("B200")
     large, small = (1, 16384, 8192, 8192), (1, 8, 256, 256)
     times = {
-        dtype: run(column(products(large, small, dtype=dtype)), fleet, model=QUANTIZED).time_ns[:, 0]
+        dtype: run(as_columns(products(large, small, dtype=dtype)), fleet, model=QUANTIZED).time_ns[:, 0]
         for dtype in ("bf16", "fp8", "nvfp4")
     }
     assert times["nvfp4"][0] < times["fp8"][0] < times["bf16"][0]
@@ -198,7 +189,7 @@ def test_narrower_formats_are_faster_where_large_and_slower_where_conversion_rul
 
 def test_rows_that_miss_sixteen_bytes_cost() -> None:
     fleet = fleet_of("A100 SXM4 80GB")
-    aligned, odd = run(column(products((1, 4096, 4096, 4096), (1, 4096, 4095, 4096))), fleet).time_ns[:, 0]
+    aligned, odd = run(as_columns(products((1, 4096, 4096, 4096), (1, 4096, 4095, 4096))), fleet).time_ns[:, 0]
     assert odd > 1.2 * aligned
 
 
@@ -258,16 +249,14 @@ def test_works_without_sizes_are_refused() -> None:
 
 def test_features_have_names() -> None:
     for model, dtype in ((MODEL, "bf16"), (QUANTIZED, "fp8")):
-        found = run(column(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
+        found = run(as_columns(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
         assert found.features.shape[-1] == len(model.feature_names)
 
 
 @pytest.mark.parametrize("parts", [1.0, 2.0, 7.0])
 def test_parts_of_a_split_product_are_written_and_read_in_fp32_and_the_sum_written_once(parts: float) -> None:
-    fleet, problems = fleet_of("A100 SXM4 80GB"), column(products((3, 64, 96, 4096)))
-    classes = len(MODEL.class_names)
-    theta = np.zeros(theta_size(MODEL.parameters, classes))
-    values = resolve(MODEL.parameters, theta, classes, MODEL.gpu_class(fleet))
+    fleet, problems = fleet_of("A100 SXM4 80GB"), as_columns(products((3, 64, 96, 4096)))
+    values = prior_values(MODEL.parameters, 1)
     launch = launch_of(np.zeros((1, 1), dtype=np.int64), *(np.ones((1, 1)),) * 4, fleet.sm_count)
     found = limits_of(
         problems, replace(launch, split=np.full((1, 1), parts)), machine_of(problems, fleet, values), values

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
-from wavecast.analyzer.models.matmul.feed import aligned_bytes
-from wavecast.analyzer.models.matmul.model import MODEL
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import RATES, problems_from
+from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio
+from wavecast.analyzer.models.matmul.model import MODEL, group
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
+from wavecast.specs.generations import is_async
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
@@ -22,25 +23,15 @@ TURNED = OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
 
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", layout: OperandLayout = ALONG) -> MatmulProblems:
-    form = FORMATS[dtype]
-    sizes = {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "out_bytes": form.left_bytes, "distinct": 1}
-    return MatmulProblems(
-        **{name: np.array([float(value)]) for name, value in sizes.items()},
-        left_bytes=np.array([float(form.left_bytes)]),
-        right_bytes=np.array([float(form.right_bytes)]),
-        rate=rate_codes([form.rate]),
-        kind=np.array([int(form.kind)]),
-        quantized=np.zeros(1, dtype=np.int64),
-        layout=np.array([int(layout)]),
-        grouped=np.zeros(1, dtype=np.int64),
-    )
+    form, sizes = FORMATS[dtype], {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "distinct": 1}
+    width = dict.fromkeys(("left_bytes", "right_bytes", "out_bytes"), form.left_bytes)
+    kinds = {"rate": RATES.index(form.rate), "kind": int(form.kind), "layout": int(layout)}
+    return problems_from(MatmulProblems, 1, **sizes, **width, **kinds)
 
 
 def time_us(problems: MatmulProblems, gpu: str = "h100 sxm") -> float:
     fleet = build_fleet([find_gpu(load_catalog(), gpu)])
-    classes = len(MODEL.class_names)
-    values = resolve(MODEL.parameters, np.zeros(theta_size(MODEL.parameters, classes)), classes, MODEL.gpu_class(fleet))
-    return float(MODEL.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
+    return float(MODEL.simulate(problems, fleet, prior_values(MODEL.parameters, 1), None).time_ns[0]) / 1e3
 
 
 def test_scales_beside_an_addend_leave_rows_where_they_start() -> None:
@@ -90,6 +81,17 @@ def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
     across, twice = (replace(along, layout=np.array([int(item)])) for item in (OperandLayout.RIGHT_ACROSS, TURNED))
     assert time_us(along) < time_us(across) < time_us(twice)
     assert time_us(along, "a100 sxm4 80gb") == time_us(twice, "a100 sxm4 80gb")
+
+
+def test_wider_results_take_longer_to_write_out_unless_they_go_one_by_one() -> None:
+    hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    found = [product(512, n, 64, dtype) for n in (512, 197) for dtype in ("bf16", "tf32")]
+    assert [epilogue_ratio(item, is_async(hopper), values)[0] for item in found] == [1.0, 2.0, 2.0, 2.0]
+
+
+def test_batches_have_the_wider_errors() -> None:
+    one = product(512, 512, 512)
+    assert [int(group(item)[0]) for item in (one, replace(one, batch=np.array([2.0])))] == [0, 1]
 
 
 def test_strides_say_the_layout() -> None:

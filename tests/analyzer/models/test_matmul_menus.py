@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from
 from wavecast.analyzer.models.matmul.menus import RULES, ruled_tiles
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
@@ -22,25 +22,15 @@ SIZES = st.tuples(*(st.integers(1, 40_000) for _ in range(3)))
 
 def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
     form = FORMATS[dtype]
-    sizes = {"batch": 1.0, "m": m, "n": n, "k": k, "copies": COLD_COPIES, "out_bytes": 2.0, "distinct": 1.0}
-    return MatmulProblems(
-        **{name: np.array([float(value)]) for name, value in sizes.items()},
-        left_bytes=np.array([form.left_bytes]),
-        right_bytes=np.array([form.right_bytes]),
-        rate=rate_codes([form.rate]),
-        kind=np.array([int(form.kind)]),
-        quantized=np.ones(1, dtype=np.int64),
-        layout=np.zeros(1, dtype=np.int64),
-        grouped=np.zeros(1, dtype=np.int64),
-    )
+    sizes = {"batch": 1.0, "m": m, "n": n, "k": k, "copies": COLD_COPIES, "distinct": 1.0}
+    widths = {"left_bytes": form.left_bytes, "right_bytes": form.right_bytes, "out_bytes": 2.0}
+    kinds = {"rate": RATES.index(form.rate), "kind": int(form.kind), "quantized": 1}
+    return problems_from(MatmulProblems, 1, **sizes, **widths, **kinds)
 
 
 def time_us(gpu: str, problems: MatmulProblems) -> float:
     fleet = build_fleet([find_gpu(load_catalog(), gpu)])
-    classes = len(QUANTIZED.class_names)
-    values = resolve(
-        QUANTIZED.parameters, np.zeros(theta_size(QUANTIZED.parameters, classes)), classes, QUANTIZED.gpu_class(fleet)
-    )
+    values = prior_values(QUANTIZED.parameters, 1)
     return float(QUANTIZED.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
-from wavecast.analyzer.models.frame.parameters import prior_values, resolve, theta_size
-from wavecast.analyzer.models.frame.problems import RATES
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, group, simulate
 from wavecast.analyzer.models.matmul_simt.pairs import pairs_of
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
@@ -35,29 +35,21 @@ def fleet_of(*names: str) -> Fleet:
 
 
 def products(*sizes: tuple[int, int, int, int], contiguous: int = 1, floor_ns: float = 0.0) -> MatmulSimtProblems:
-    batch, m, n, k = np.array(sizes, dtype=np.float64).T
-    return MatmulSimtProblems(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
-        element_bytes=np.full(len(sizes), 4.0),
-        rate=np.full(len(sizes), RATES.index(Rate.MATRIX_FP32), dtype=np.int64),
-        contiguous=np.full(len(sizes), contiguous, dtype=np.int64),
-        host_floor_ns=np.full(len(sizes), floor_ns),
-        host_ratio=np.ones(len(sizes)),
+    return problems_from(
+        MatmulSimtProblems,
+        len(sizes),
+        **dict(zip(("batch", "m", "n", "k"), np.array(sizes, dtype=np.float64).T, strict=True)),
+        element_bytes=4.0,
+        rate=RATES.index(Rate.MATRIX_FP32),
+        contiguous=contiguous,
+        host_floor_ns=floor_ns,
+        host_ratio=1.0,
+        copies=1.0,
     )
 
 
-def column(problems: MatmulSimtProblems) -> MatmulSimtProblems:
-    names = MatmulSimtProblems.__dataclass_fields__
-    return MatmulSimtProblems(**{name: getattr(problems, name)[:, None] for name in names})
-
-
 def run(problems: MatmulSimtProblems, fleet: Fleet, choice: npt.NDArray[np.int64] | None = None) -> Estimate:
-    classes = len(MODEL.class_names)
-    theta = np.zeros(theta_size(MODEL.parameters, classes))
-    return simulate(problems, fleet, resolve(MODEL.parameters, theta, classes, MODEL.gpu_class(fleet)), choice)
+    return simulate(problems, fleet, prior_values(MODEL.parameters, len(fleet.gpus)), choice)
 
 
 def bound_ns(problems: MatmulSimtProblems, fleet: Fleet) -> Floats:
@@ -69,7 +61,7 @@ def bound_ns(problems: MatmulSimtProblems, fleet: Fleet) -> Floats:
 @settings(max_examples=25)
 @given(batch=st.sampled_from([1, 3, 64]), m=SIZES, n=SIZES, k=SIZES, contiguous=st.sampled_from([0, 1]))
 def test_every_gpu_gets_a_finite_time_above_the_arithmetic(batch: int, m: int, n: int, k: int, contiguous: int) -> None:
-    problems = column(products((batch, m, n, k), contiguous=contiguous))
+    problems = as_columns(products((batch, m, n, k), contiguous=contiguous))
     estimate = run(problems, EVERY)
     assert np.isfinite(estimate.time_ns).all()
     assert np.isfinite(estimate.features).all()
@@ -80,7 +72,7 @@ def test_every_gpu_gets_a_finite_time_above_the_arithmetic(batch: int, m: int, n
 @settings(max_examples=25)
 @given(batch=st.sampled_from([1, 64]), m=SIZES, n=SIZES, k=SIZES, contiguous=st.sampled_from([0, 1]))
 def test_the_tile_is_on_the_architectures_menu(batch: int, m: int, n: int, k: int, contiguous: int) -> None:
-    choice = run(column(products((batch, m, n, k), contiguous=contiguous)), EVERY).choice
+    choice = run(as_columns(products((batch, m, n, k), contiguous=contiguous)), EVERY).choice
     assert choice is not None
     layout = 0 if batch > 1 else 1 + contiguous
     for kernels, found in zip(sgemm_kernels(EVERY).tolist(), choice[0].tolist(), strict=True):
@@ -91,7 +83,7 @@ def test_the_tile_is_on_the_architectures_menu(batch: int, m: int, n: int, k: in
 @given(batch=st.sampled_from([1, 64]), m=SIZES, n=SIZES, k=SIZES, contiguous=st.sampled_from([0, 1]))
 def test_no_tile_of_the_menu_is_faster_than_the_one_chosen(batch: int, m: int, n: int, k: int, contiguous: int) -> None:
     fleet = fleet_of("Tesla V100 PCIe 32GB", "L40S", "H100 SXM5 80GB", "Instinct MI100")
-    problems = column(products((batch, m, n, k), contiguous=contiguous))
+    problems = as_columns(products((batch, m, n, k), contiguous=contiguous))
     chosen = run(problems, fleet).time_ns
     layout = 0 if batch > 1 else 1 + contiguous
     for gpu, kernels in enumerate(sgemm_kernels(fleet).tolist()):
@@ -112,7 +104,7 @@ def test_a_few_more_multiprocessors_are_not_slower(
         sm_count=np.ceil(fleet.sm_count * 1.02),
         flops_per_s={rate: value * 1.02 for rate, value in fleet.flops_per_s.items()},
     )
-    problems = column(products((batch, m, n, k), contiguous=contiguous))
+    problems = as_columns(products((batch, m, n, k), contiguous=contiguous))
     assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.05).all()
 
 
@@ -122,14 +114,14 @@ def test_many_more_multiprocessors_on_the_same_memory_are_not_slower(factor: flo
     rates = {rate: value * factor for rate, value in fleet.flops_per_s.items()}
     more = replace(fleet, sm_count=np.round(fleet.sm_count * factor), flops_per_s=rates)
     for contiguous in (0, 1):
-        problems = column(products((1, 2048, 50_272, 2560), (1, 8192, 50_272, 4096), contiguous=contiguous))
+        problems = as_columns(products((1, 2048, 50_272, 2560), (1, 8192, 50_272, 4096), contiguous=contiguous))
         assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.15).all()
 
 
 def test_pairs_equal_the_grid() -> None:
     fleet = fleet_of("Tesla T4", "A100 PCIe 40GB", "Instinct MI100")
     problems = products((1, 640, 900, 3000), (12, 70, 33, 500), (1, 64, 64, 20_000))
-    grid = run(column(problems), fleet)
+    grid = run(as_columns(problems), fleet)
     pairs = run(problems, take_gpus(fleet, np.arange(3)))
     np.testing.assert_allclose(pairs.time_ns, np.diagonal(grid.time_ns), rtol=1e-12)
     np.testing.assert_allclose(pairs.features, grid.features[np.arange(3), np.arange(3)], rtol=1e-9, atol=1e-12)
@@ -148,13 +140,13 @@ def test_a_frozen_choice_gives_its_own_time() -> None:
 def test_more_of_a_resource_is_never_slower(field: str) -> None:
     fleet = fleet_of("Tesla T4", "Tesla P4", "A100 PCIe 40GB", "GeForce RTX 4090")
     better = replace(fleet, **{field: getattr(fleet, field) * 1.5})
-    problems = column(products((1, 2000, 3000, 4000), (1, 100, 60_000, 300), (200, 50, 60, 70)))
+    problems = as_columns(products((1, 2000, 3000, 4000), (1, 100, 60_000, 300), (200, 50, 60, 70)))
     assert (run(problems, better).time_ns <= run(problems, fleet).time_ns * (1 + 1e-12)).all()
 
 
 def test_a_longer_k_takes_longer() -> None:
     fleet = fleet_of("Tesla P100 PCIe 16GB", "H100 SXM5 80GB", "L40S")
-    problems = column(products(*[(1, 4096, 4096, k) for k in (512, 1024, 2048, 4096)]))
+    problems = as_columns(products(*[(1, 4096, 4096, k) for k in (512, 1024, 2048, 4096)]))
     assert (np.diff(run(problems, fleet).time_ns, axis=0) > 0).all()
 
 
@@ -207,8 +199,25 @@ def test_128_lanes_wait_for_instructions_that_64_hide() -> None:
 def test_results_are_stored_one_by_one_on_hopper_whatever_its_memory() -> None:
     """Its kernels take as long on H200, whose memory writes the results in 0.7 of H100's time."""
     hopper = fleet_of("H100 SXM5 80GB", "H200 SXM 141GB")
-    first, second = run(column(products((512, 1024, 1024, 64), contiguous=0)), hopper).time_ns[0]
+    first, second = run(as_columns(products((512, 1024, 1024, 64), contiguous=0)), hopper).time_ns[0]
     assert second > 0.9 * first
+
+
+def test_wide_results_on_amd_read_the_right_operand_once_for_eight_rows_of_tiles() -> None:
+    wide, usual = run(as_columns(products((1, 4096, 50_272, 2048), (1, 4096, 8192, 2048))), fleet_of("MI100")).time_ns
+    assert (wide < 1.1 * 50_272 / 8192 * usual).all()
+
+
+def test_a_vector_waits_for_its_matrix_in_dram() -> None:
+    problems, fleet = products((1, 1, 4096, 1024)), fleet_of("H100 SXM5 80GB")
+    cold = replace(problems, copies=np.full(1, np.inf))
+    assert run(cold, fleet).time_ns > 1.3 * run(problems, fleet).time_ns
+
+
+def test_parts_of_k_that_get_a_bias_cost_more_kernels() -> None:
+    problems, fleet = products((1, 64, 1024, 8192)), fleet_of("H100 SXM5 80GB")
+    biased = replace(problems, has_bias=np.ones(1, dtype=np.int64))
+    assert 4e3 < (run(biased, fleet).time_ns - run(problems, fleet).time_ns)[0] < 15e3
 
 
 def test_kernels_own_times_have_widths_of_their_own() -> None:
@@ -232,8 +241,11 @@ def test_works_become_problems() -> None:
             ("float32", MatmulDims(m=2, n=3, k=4, is_k_contiguous=False)),
         )
     ]
+    works[0] = replace(works[0], read_bytes=4.0 * (2 * 4 + 4 * 3 + 3), written_bytes=4.0 * 2 * 3)
     problems = problems_of(works, [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32])
+    assert problems.has_bias.tolist() == [1, 0, 0]
+    assert problems.copies.tolist() == [6.0] * 3
     assert problems.contiguous.tolist() == [1, 0, 0]
     assert problems.element_bytes.tolist() == [4.0, 8.0, 4.0]
     assert [RATES[code] for code in problems.rate.tolist()] == [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32]
-    assert (run(column(problems), EVERY).time_ns > 0).all()
+    assert (run(as_columns(problems), EVERY).time_ns > 0).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from wavecast.analyzer.measurements.recurrent import load_samples
-from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.recurrent.model import MODEL, simulate
 from wavecast.analyzer.models.recurrent.problems import group, least_work, problems_of, problems_of_dims
 from wavecast.analyzer.work import Family, Work
@@ -27,10 +28,8 @@ LSTM = RecurrentDims(gates=4, layers=2, directions=1, steps=50, batch=32, input_
 
 def times(dims: RecurrentDims, rate: Rate = Rate.MATRIX_FP16) -> Floats:
     work = Work(family=Family.RECURRENT, flops=1.0, read_bytes=1.0, written_bytes=1.0, dtype="float16", dims=dims)
-    problems = problems_of([work], [rate])
-    rows = replace(problems, **{item.name: getattr(problems, item.name)[:, None] for item in fields(problems)})
-    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
-    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(FLEET))
+    rows = as_columns(problems_of([work], [rate]))
+    values = prior_values(MODEL.parameters, len(FLEET.gpus))
     return np.asarray(simulate(rows, FLEET, values, None).time_ns[0])
 
 
