@@ -147,8 +147,8 @@ def _features(
 
 def group(problems: MatmulProblems) -> Codes:
     """Return 1 for products whose errors are larger: off 16-byte boundaries, of 4-byte operands, or in batches."""
-    is_odd = (aligned_bytes(problems) < ALIGNED_BYTES) | (problems.left_bytes == TF32_BYTES) | (problems.batch > 1.0)
-    return np.asarray(is_odd, dtype=np.int64)
+    is_odd = (aligned_bytes(problems) < ALIGNED_BYTES) | (problems.left_bytes == TF32_BYTES)
+    return np.asarray(is_odd | ((problems.batch > 1.0) & (problems.grouped == 0)), dtype=np.int64)
 
 
 MODEL: Final = Model(

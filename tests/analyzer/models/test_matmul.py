@@ -230,7 +230,7 @@ def test_works_become_problems() -> None:
 
 def test_grouped_products_take_as_long_as_a_batch_of_them_within_more() -> None:
     batch = products((8, 512, 4096, 1024))
-    plain, grouped = (run(column(item), EVERY) for item in (batch, replace(batch, grouped=np.ones(1, np.int64))))
+    plain, grouped = (run(as_columns(item), EVERY) for item in (batch, replace(batch, grouped=np.ones(1, np.int64))))
     assert plain.unstated is None
     assert grouped.unstated is not None
     assert (grouped.time_ns == plain.time_ns).all()
