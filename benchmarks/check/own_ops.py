@@ -102,20 +102,11 @@ def sustained(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray, n
         if kind not in OUT_BYTES or not len(rows):
             continue
         unit = FORMATS[kind]
-        problems = problems_from(
-            MatmulProblems,
-            len(rows),
-            **{name: table[name][rows].astype(float) for name in ("m", "n", "k")},
-            batch=1.0,
-            left_bytes=unit.left_bytes,
-            right_bytes=unit.right_bytes,
-            out_bytes=OUT_BYTES[kind],
-            rate=rate_codes([unit.rate])[0],
-            kind=unit.kind,
-            copies=1.0,
-            distinct=1.0,
-            layout=LAYOUTS["nn"],
-        )
+        sizes = {name: table[name][rows].astype(float) for name in ("m", "n", "k")}
+        widths = {"left_bytes": unit.left_bytes, "right_bytes": unit.right_bytes, "out_bytes": OUT_BYTES[kind]}
+        same = {"batch": 1.0, "copies": 1.0, "distinct": 1.0, "layout": LAYOUTS["nn"], "kind": unit.kind}
+        rate = rate_codes([unit.rate])[0]
+        problems = problems_from(MatmulProblems, len(rows), **sizes, **widths, **same, rate=rate)
         found = weights.library_for(board).predict("matmul", as_columns(problems), build_fleet([board]))
         measured = table["ms"][rows].astype(float) * 1e6
         held = (found.low_ns[:, 0] <= measured) & (measured <= found.high_ns[:, 0])
