@@ -252,9 +252,9 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     compiling = tuple(row for row in left_out if spent_ns[row] > 0)
     idle = tuple(row for row in left_out if row not in compiling)
     if compiling:
-        noun, verb = ("iterations", "compile") if len(compiling) > 1 else ("iteration", "compiles")
+        noun, verb, do = ("iterations", "compile", "do") if len(compiling) > 1 else ("iteration", "compiles", "does")
         spent = _words(float(spent_ns[list(compiling)].sum()))
-        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and do not count"
+        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and {do} not count"
     index = result.window.index
     if (
         index is not None

@@ -11,9 +11,9 @@ from ...records import dataclass
 from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
 from .dtypes import SEPARATOR
+from .marks import mark_rows, read_mark
 from .nesting import enclosing_rows, nest, parent_rows
 from .rows import MARK_RANGE, ModuleRows, OpRows, SpanRows, join_rows, make_rows, take_as, take_rows
-from .steps import mark_rows, read_mark
 
 _OP, _MODULE, _NOTHING = range(3)
 _SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")

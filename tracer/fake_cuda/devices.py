@@ -14,6 +14,7 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
@@ -341,6 +342,18 @@ def cuda_tensor_types() -> Iterator[tuple[object, str, object]]:
         torch.set_default_device("cuda")
 
     yield torch, "set_default_tensor_type", choose_any
+    choose_device = DeviceContext.__torch_function__
+
+    def place(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make on meta what a default device makes: `torch.tensor` would go to a GPU, out of all modes' sight."""
+        device = context.device
+        context.device = _moved(device)
+        try:
+            return choose_device(context, func, types, args, kwargs)
+        finally:
+            context.device = device
+
+    yield DeviceContext, "__torch_function__", place
 
 
 def find_cuda_dtype(kind: object) -> torch.dtype | None:

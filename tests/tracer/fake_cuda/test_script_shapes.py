@@ -125,7 +125,7 @@ torch.set_default_device("cuda")
 layer = torch.nn.LSTM(4, 8)
 optimizer = torch.optim.Adam(layer.parameters())
 for step in range(9):
-    layer(torch.ones(5, 3, 4))[0].sum().backward()
+    layer(torch.ones(5, 3, 4) * torch.tensor(2.0))[0].sum().backward()
     optimizer.step()
 """
 LAZY = """
