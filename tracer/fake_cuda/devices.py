@@ -243,8 +243,12 @@ def asked_in_backward(functions: CudaToMeta) -> Iterator[None]:
 
 
 @contextmanager
-def modules_on_meta(fake: FakeCuda) -> Iterator[None]:
-    """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory."""
+def modules_on_meta(fake: FakeCuda, optimizers: OptimizerSteps) -> Iterator[None]:
+    """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory.
+
+    So with what a default device makes, but counters of optimizers: `torch.tensor` would ask a real GPU.
+    """
+    place: Callable[..., Any] = DeviceContext.__torch_function__
     convert: Callable[..., nn.Module] = nn.Module._apply
     materialize: Callable[..., None] = UninitializedTensorMixin.materialize
 
@@ -258,11 +262,21 @@ def modules_on_meta(fake: FakeCuda) -> Iterator[None]:
     def materialize_on_meta(tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:  # noqa: ARG001
         materialize(tensor, shape, _META, dtype)
 
+    def place_on_meta(context: Any, *arguments: Any, **options: Any) -> Any:
+        device = context.device
+        if device.type == "cuda":
+            context.device, fake.claimed = _CPU if optimizers.is_running else _META, fake.gpu
+        try:
+            return place(context, *arguments, **options)
+        finally:
+            context.device = device
+
     with ExitStack() as stack:
         stack.callback(register_module_parameter_registration_hook(_forget_values).remove)
         stack.callback(register_module_buffer_registration_hook(_forget_values).remove)
         stack.enter_context(patched(nn.Module, "_apply", convert_on_meta))
         stack.enter_context(patched(UninitializedTensorMixin, "materialize", materialize_on_meta))
+        stack.enter_context(patched(DeviceContext, "__torch_function__", place_on_meta))
         stack.enter_context(patched(fx_config, "meta_nonzero_assume_all_nonzero", True))
         yield
 
@@ -342,18 +356,6 @@ def cuda_tensor_types() -> Iterator[tuple[object, str, object]]:
         torch.set_default_device("cuda")
 
     yield torch, "set_default_tensor_type", choose_any
-    choose_device = DeviceContext.__torch_function__
-
-    def place(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make on meta what a default device makes: `torch.tensor` would go to a GPU, out of all modes' sight."""
-        device = context.device
-        context.device = _moved(device)
-        try:
-            return choose_device(context, func, types, args, kwargs)
-        finally:
-            context.device = device
-
-    yield DeviceContext, "__torch_function__", place
 
 
 def find_cuda_dtype(kind: object) -> torch.dtype | None:

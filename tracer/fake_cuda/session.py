@@ -89,7 +89,7 @@ class ScriptShapes:
             entered.enter_context(only_recording())
             entered.enter_context(cuda_stand_in(self.fake, self._place.node_size))
             entered.enter_context(fake_ranks(self._place, self.fake.move))
-            entered.enter_context(modules_on_meta(self.fake))
+            entered.enter_context(modules_on_meta(self.fake, self._optimizers))
             sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             moves = CudaToMeta(self.fake, values, self._optimizers)
