@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ..recording.builder import RecordingBuilder
-from ..recording.marks import mark_rows, read_mark
+from ..recording.ranges import mark_rows, read_mark
 from ..recording.rows import (
     CallRows,
     FlowRows,

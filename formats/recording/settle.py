@@ -11,12 +11,12 @@ from ...records import dataclass, fields, replace
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (
-    MARK_LOADING,
     CallRows,
     CollectiveRows,
     FlowRows,
     HostCollectiveRows,
     KernelRows,
+    Mark,
     MarkRows,
     MemoryRows,
     ModuleRows,
@@ -110,7 +110,7 @@ def finish(builder: RecordingBuilder) -> Recording:
     calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)
-    tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
+    tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != Mark.LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
     return Recording(
         ops=_settle(ops, clock),
@@ -157,12 +157,11 @@ def _without_repeats(rows: TimedT, number: Rows) -> TimedT:
 
 def _refuse_several(calls: CallRows, kernels: KernelRows) -> None:
     """Raise TraceError where launches have the correlations of other ones, one after the other: a merged file's."""
-    rows = np.flatnonzero((calls.correlation > 0) & np.isin(calls.correlation, kernels.correlation))
-    rows = rows[np.lexsort((calls.start_ns[rows], calls.correlation[rows]))]
-    number = calls.correlation[rows]
-    again = (number[1:] == number[:-1]) & (calls.start_ns[rows][1:] >= calls.end_ns[rows][:-1])
-    count = len(np.unique(number[1:][again]))
-    if count > max(_MOST_NESTED, _MOST_REUSED * len(np.unique(number))):
+    order = np.lexsort((calls.start_ns, calls.correlation))
+    found = take_rows(calls, order[np.isin(calls.correlation[order], kernels.correlation[kernels.correlation > 0])])
+    again = (np.diff(found.correlation) == 0) & (found.start_ns[1:] >= found.end_ns[:-1])
+    count, known = (len(np.unique(numbers)) for numbers in (found.correlation[1:][again], found.correlation))
+    if count > max(_MOST_NESTED, _MOST_REUSED * known):
         raise TraceError(
             f"found several recordings in one file: {count:,} correlation ids are those of more than one launch; give "
             "the file of one rank, or those of all to `wavecast ranks`"

@@ -20,19 +20,7 @@ from ..trace.iterations import (
 )
 from ..trace.tables import CallTable, IterationTable, KernelTable, OpTable
 from .nesting import Nesting, enclosing_rows
-from .rows import (
-    MARK_COMPILATION,
-    MARK_DENOISING,
-    MARK_LOADING,
-    MARK_MODULE,
-    MARK_NUMBERED,
-    MARK_OPTIMIZER,
-    MARK_RANGE,
-    MARK_SERVING,
-    MARK_STEP,
-    MarkRows,
-    take_rows,
-)
+from .rows import Mark, MarkRows, take_rows
 
 _PAUSE_SHARE: Final = 0.5
 """Of a step: the profiler's follow each other within microseconds; between those further apart some were left out."""
@@ -108,7 +96,7 @@ def _steps(by: str, rows: MarkRows, launch: Column) -> Steps:
         start_ns=rows.start_ns,
         end_ns=end,
         kind=np.maximum(rows.kind, 0),
-        annotation=np.where(rows.name == MARK_SERVING, rows.label, MISSING),
+        annotation=np.where(rows.name == Mark.SERVING, rows.label, MISSING),
     )
 
 
@@ -126,7 +114,7 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     Optimizers that step one after another with nothing launched between end one iteration together. Where steps take
     turns with different work (a generator's and a discriminator's), a whole turn is one.
     """
-    rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER)))
+    rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == Mark.OPTIMIZER)))
     if len(rows.name) < 2 or not len(launch):
         return None
     between = np.searchsorted(launch, rows.start_ns[1:]) - np.searchsorted(launch, rows.end_ns[:-1], side="right")
@@ -154,7 +142,7 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
 
     One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may.
     """
-    ranges = take_rows(marks, np.flatnonzero(marks.name == MARK_RANGE))
+    ranges = take_rows(marks, np.flatnonzero(marks.name == Mark.RANGE))
     rows = _outermost(ranges)
     held = np.searchsorted(launch, rows.end_ns, side="right") - np.searchsorted(launch, rows.start_ns)
     size = _turn(np.unique(np.column_stack((rows.label, held)), axis=0, return_inverse=True)[1].reshape(-1))
@@ -173,10 +161,10 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
 
 _Finder = Callable[[MarkRows, Column, int], Steps | None]
 _MARKS: Final[tuple[_Finder, ...]] = (
-    _spans(STEPS_OF_PROFILER, MARK_STEP),
-    _spans("steps of the server", MARK_SERVING),
-    _spans("denoising steps", MARK_DENOISING),
-    _spans("annotations that number steps", MARK_NUMBERED),
+    _spans(STEPS_OF_PROFILER, Mark.STEP),
+    _spans("steps of the server", Mark.SERVING),
+    _spans("denoising steps", Mark.DENOISING),
+    _spans("annotations that number steps", Mark.NUMBERED),
     _optimizer_steps,
     _repeated_ranges,
 )
@@ -205,7 +193,7 @@ def find_iterations(
     launched = at_rows(calls.start_ns + calls.duration_ns, kernels.call, NEVER_NS)
     gpu = {"launch_ns": launch, "kernel_end_ns": kernels.start_ns + kernels.duration_ns}
     within = enclosing_rows(nesting, marks.thread, marks.start_ns, marks.end_ns) != MISSING
-    own = take_rows(marks, np.flatnonzero(~(within & (marks.name == MARK_OPTIMIZER))))  # not those of a backward pass
+    own = take_rows(marks, np.flatnonzero(~(within & (marks.name == Mark.OPTIMIZER))))  # not those of a backward pass
     is_told = bool((launch != NEVER_NS).any())
     steps = marked_steps(own, launch if is_told else ops.start_ns, int(begins.min()))
     if steps is not None:
@@ -216,7 +204,7 @@ def find_iterations(
         inner = _optimizer_steps(own, np.sort(launch[launch != NEVER_NS]), int(begins.min())) if is_gpu else None
         often = 0 if inner is None else len(inner.start_ns) // len(steps.start_ns)
         return FoundIterations(table=table, by=steps.by, repeated=often if often > 1 else None)
-    modules = take_rows(marks, np.flatnonzero(marks.name == MARK_MODULE))
+    modules = take_rows(marks, np.flatnonzero(marks.name == Mark.MODULE))
     groups = _by_module(modules, kernels) if len(modules.name) else None
     by = "runs of an XLA module"
     period = None
@@ -235,7 +223,7 @@ def find_iterations(
 
 def add_spans(table: IterationTable, marks: MarkRows) -> IterationTable:
     """Return the iterations with how long each loaded data and compiled code, where the recording marks that."""
-    spans = {"loading_ns": MARK_LOADING, "compiling_ns": MARK_COMPILATION}
+    spans = {"loading_ns": Mark.LOADING, "compiling_ns": Mark.COMPILATION}
     for name, mark in spans.items():
         rows = take_rows(marks, np.flatnonzero(marks.name == mark))
         if len(rows.name):

@@ -10,7 +10,7 @@ from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import working_iterations
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.recording.marks import read_mark
+from wavecast.formats.recording.ranges import read_mark
 from wavecast.formats.trace.tables import ServingKind, Trace
 
 Event = dict[str, Any]

@@ -216,8 +216,6 @@ class Promotion(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         options = dict(kwargs or {})
-        if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default one: no torch function names it
         found = [item for item in tree_leaves((args, options)) if isinstance(item, torch.Tensor)]
         if func._schema.name not in _ON_HOST and any(item.is_meta for item in found) and any(map(_is_whole, found)):
             args, options = tree_map_only(
@@ -263,13 +261,11 @@ def modules_on_meta(fake: FakeCuda, optimizers: OptimizerSteps) -> Iterator[None
         materialize(tensor, shape, _META, dtype)
 
     def place_on_meta(context: Any, *arguments: Any, **options: Any) -> Any:
-        device = context.device
-        if device.type == "cuda":
-            context.device, fake.claimed = _CPU if optimizers.is_running else _META, fake.gpu
-        try:
+        if context.device.type != "cuda":
             return place(context, *arguments, **options)
-        finally:
-            context.device = device
+        fake.move()
+        with patched(context, "device", _CPU if optimizers.is_running else _META):
+            return place(context, *arguments, **options)
 
     with ExitStack() as stack:
         stack.callback(register_module_parameter_registration_hook(_forget_values).remove)
