@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from wavecast.analyzer.recorded.no_iteration import describe_outside
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import working_iterations
 from wavecast.errors import TraceError
@@ -185,6 +186,20 @@ def test_what_runs_between_all_steps_belongs_to_the_one_before(name: str) -> Non
     assert lengths_us(trace)[1:3] == [1000, 1000]
     assert max(lengths_us(trace)) == 1000
     assert describe_trace(trace).kernel_count == 6
+
+
+def test_work_in_no_iteration_is_said() -> None:
+    recorder = Recorder()
+    for step in range(5):
+        recorder.span(f"denoising step {step}", 1000 * step, 900)
+        for at in range(4):
+            recorder.op(1000.0 * step + 50 * at)
+    assert list(describe_outside(recorder.trace())) == []
+    for at in range(5):
+        recorder.op(6000 + 50.0 * at)
+    assert list(describe_outside(recorder.trace())) == [
+        "20% of the file's GPU time was launched in none of its iterations and is left out"
+    ]
 
 
 def test_numbered_parts_of_an_iteration_mark_none() -> None:
