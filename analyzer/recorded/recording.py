@@ -114,8 +114,8 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     yield from describe_nodes(trace, window)
     if quality.durations_cut:
         yield (
-            f"{_count(quality.durations_cut, 'GPU event')} recorded as running on over later ones of the "
-            "same stream, which runs them in order: they end where those begin"
+            f"{quality.durations_cut:,} activit{'y' if quality.durations_cut == 1 else 'ies'} recorded as running on over "
+            "later ones of the same stream, which runs them in order: they end where those begin"
         )
     if trace.meta.left_out is not None:
         yield (
@@ -123,8 +123,7 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
             "file of each"
         )
     if quality.events_dropped:
-        dropped = _count(quality.events_dropped, "event")
-        yield f"dropped: {dropped} without usable times, or there twice; times may be short"
+        yield f"{quality.events_dropped:,} events without usable times, or there twice, are dropped: times may be short"
     if trace.meta.capture == HOST_CAPTURE:
         yield (
             f"the file is of {_device(trace)} and holds {_count_ops(trace, window.op_rows)} of its host"

@@ -30,6 +30,7 @@ _LEAST_SHARE: Final = 0.8
 """Of all launches: an annotation around fewer marks a part of an iteration."""
 _FEWEST_RANGES: Final = 3
 _LONGEST_TURN: Final = 8
+_MOST_PARTS: Final = 512
 _FEWEST_PERIODS: Final = 3
 _MANY_PERIODS: Final = 20
 """Of one or a few kernels in a row, which is pointed out and not taken apart."""
@@ -133,7 +134,7 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
 
 def _turn(values: Column) -> int:
     """Return after how many the values begin anew, all through; 1 where they do not."""
-    sizes = range(1, len(values) // 2 + 1)
+    sizes = range(1, min(len(values) // 2, _MOST_PARTS) + 1)
     return next((size for size in sizes if np.array_equal(values[size:], values[:-size])), 1)
 
 
@@ -146,13 +147,11 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     rows = _outermost(ranges)
     held = np.searchsorted(launch, rows.end_ns, side="right") - np.searchsorted(launch, rows.start_ns)
     size = _turn(np.unique(np.column_stack((rows.label, held)), axis=0, return_inverse=True)[1].reshape(-1))
-    first, last = (take_rows(rows, np.arange(at, len(rows.name), size)) for at in (0, size - 1))
-    turns = [
-        replace(take_rows(first, np.arange(len(last.name))), duration_ns=last.end_ns - first.start_ns[: len(last.name)])
-    ]
+    first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
+    turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
     alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
     found = []
-    for each in (*map(_outermost, alone), *turns) if len(launch) else ():
+    for each in (*map(_outermost, alone), turn) if len(launch) else ():
         held = np.searchsorted(launch, each.end_ns, side="right") - np.searchsorted(launch, each.start_ns)
         if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
             found.append((len(held), -int(held.sum()), _steps("an annotation that repeats", each, launch)))

@@ -50,15 +50,6 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
     return found
 
 
-def is_wrapper(kind: type) -> bool:
-    """Say whether tensors of a type hold others, which the ops inside run on; torch before 2.5 has no name for that.
-
-    >>> is_wrapper(torch.Tensor)
-    False
-    """
-    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
-
-
 def _stored_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the shape of a sparse tensor's values (of a compressed one their number); None of any other tensor."""
     if tensor.layout is torch.sparse_coo:

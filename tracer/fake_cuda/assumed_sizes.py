@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from math import prod
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._library import fake_impl
 
 from ...records import dataclass
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
 
-_fake_impl: Any = getattr(torch._library, "fake_impl", None) or import_module("torch._library.abstract_impl")  # 2.4
 _MAX_ELEMENTS: Final = 1 << 22
 """Positions in larger tensors have no values: those of one iteration's boxes, tokens and masks stay well under it."""
 _MASKS: Final = (torch.bool, torch.uint8)
@@ -118,11 +117,11 @@ class DynamicSizes:
 def dynamic_sizes() -> Iterator[DynamicSizes]:
     """Let the shape rules of custom ops ask for sizes on the meta device too, where torch refuses that."""
     sizes = DynamicSizes()
-    original = _fake_impl.set_ctx_getter
+    original = fake_impl.set_ctx_getter
 
     def set_getter(getter: Callable[[], Any]) -> Any:
         refuses = getter.__name__ == "error_on_ctx"  # else it is torch's own tracing, which has symbols for them
         return original(lambda: sizes) if refuses else original(getter)
 
-    with patched(_fake_impl, "set_ctx_getter", set_getter):
+    with patched(fake_impl, "set_ctx_getter", set_getter):
         yield sizes

@@ -273,7 +273,7 @@ def modules_on_meta(fake: FakeCuda, optimizers: OptimizerSteps) -> Iterator[None
         stack.enter_context(patched(nn.Module, "_apply", convert_on_meta))
         stack.enter_context(patched(UninitializedTensorMixin, "materialize", materialize_on_meta))
         stack.enter_context(patched(DeviceContext, "__torch_function__", place_on_meta))
-        if hasattr(fx_config, "meta_nonzero_assume_all_nonzero"):  # torch 2.4 refuses selection by a mask
+        if hasattr(fx_config, "meta_nonzero_assume_all_nonzero"):  # torch 2.5 refuses selection by a mask
             stack.enter_context(patched(fx_config, "meta_nonzero_assume_all_nonzero", True))
         yield
 

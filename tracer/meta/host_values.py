@@ -6,11 +6,11 @@ from typing import Any, Final, Self
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..description.signatures import is_wrapper, tensors_in
+from ..description.signatures import tensors_in
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
@@ -59,7 +59,7 @@ class HostValues(TorchDispatchMode):
         # would refuse; and values must be followed after it ran, as only then the result tensors exist. Ops on tensors
         # that nobody follows cost one dictionary look-up.
         kwargs = dict(kwargs or {})
-        if any(is_wrapper(item) for item in types):
+        if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented
         reader = _READERS.get(func)
         if reader is not None:

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from ...errors import CaptureError
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Meta, Phase, Precision, Trace
-from ..description.signatures import describe_arguments, describe_tensor, describe_value, is_wrapper, tensors_in
+from ..description.signatures import describe_arguments, describe_tensor, describe_value, tensors_in
 from ..hooks.modules import ModulePaths, OptimizerSteps
 from .autocast import MetaAutocast, ScalerReads, autocast_on_meta, autocast_resumed, grad_scaler_on_meta
 from .collectives import Answer, Flights
@@ -119,7 +119,7 @@ class MetaOps(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if any(is_wrapper(item) for item in types):
+        if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
         whole = _decomposition(func)
         if whole is not None:
