@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo  # torch 2.5 refuses to load it where a test has replaced classes of torch.cuda
 from torch.nn.modules import module as module_hooks
 from torch.profiler import ProfilerActivity, profile, schedule
 from wavecast import load_trace
