@@ -14,7 +14,7 @@ from ..prediction.limits import describe_impossible
 from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
-from ..recorded.no_iteration import Reason, Standstill, describe_left_out
+from ..recorded.no_iteration import Reason, Standstill, describe_left_out, describe_outside
 from ..recorded.recording import describe_gaps, describe_loss
 from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window, timed_iterations
@@ -247,14 +247,15 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
         if found:
             yield describe(result, found)
     yield from describe_left_out(result.recorded.standstills)
+    yield from describe_outside(result.recorded.trace)
     choice, spent_ns = result.recorded.choice, result.recorded.trace.iterations.compiling_ns
     left_out = choice.idle if choice.rule in (MEDIAN, LONGEST) else ()
     compiling = tuple(row for row in left_out if spent_ns[row] > 0)
     idle = tuple(row for row in left_out if row not in compiling)
     if compiling:
-        noun, verb = ("iterations", "compile") if len(compiling) > 1 else ("iteration", "compiles")
+        noun, verb, do = ("iterations", "compile", "do") if len(compiling) > 1 else ("iteration", "compiles", "does")
         spent = _words(float(spent_ns[list(compiling)].sum()))
-        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and do not count"
+        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and {do} not count"
     index = result.window.index
     if (
         index is not None

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...formats.trace.column import MISSING, renumber, row_count, take_rows
-from ...formats.trace.iterations import BEHIND_NS
+from ...formats.trace.iterations import BEHIND_NS, host_steps, launches_of_kernels, locate_iterations
 from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
 from ...records import dataclass, replace
 from .graphs import graph_launches, unrun_launches
@@ -353,3 +353,16 @@ def describe_left_out(standstills: Sequence[Standstill]) -> Iterator[str]:
     if pauses:
         noun = "1 pause between iterations" if len(pauses) == 1 else f"{len(pauses):,} pauses between iterations"
         yield f"{noun}, {sum(pauses) / 1e9:.2f} s in all, {'belongs' if len(pauses) == 1 else 'belong'} to none of them"
+
+
+def describe_outside(trace: Trace) -> Iterator[str]:
+    """Yield a sentence where much of the GPU's time was launched in no iteration.
+
+    >>> list(describe_outside(measured))
+    []
+    """
+    launch_ns, spent_ns = launches_of_kernels(trace), trace.kernels.duration_ns
+    at = locate_iterations(host_steps(trace.iterations), launch_ns)
+    share = float(spent_ns[(launch_ns > -NEVER_NS) & (at == MISSING)].sum()) / max(float(spent_ns.sum()), 1.0)
+    if share > LEAST_RATIO:
+        yield f"{share:.0%} of the file's GPU time was launched in none of its iterations and is left out"

@@ -114,8 +114,8 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     yield from describe_nodes(trace, window)
     if quality.durations_cut:
         yield (
-            f"{_count(quality.durations_cut, 'activity', 'activities')} recorded as running on over later ones of the "
-            "same stream, which runs them in order: they end where those begin"
+            f"{quality.durations_cut:,} activit{'y' if quality.durations_cut == 1 else 'ies'} recorded as running on "
+            "over later ones of the same stream, which runs them in order: they end where those begin"
         )
     if trace.meta.left_out is not None:
         yield (

@@ -35,6 +35,9 @@ COLLECTIVE_NAMES: Final = (
 """By Chakra's number of the collective."""
 _MOST_REPEATED: Final = 0.1
 """Of the calls that torch numbered: in a public file none has the number and the name of another."""
+_FEWEST_APART: Final = 50
+_MOST_PARTS: Final = 64
+"""Nodes of a rank or run that depends on no other, and how many of them: a public file is in one piece."""
 _PART: Final = re.compile(r"\(\d+\)\Z")
 """Ends the names of the parts into which Chakra's converter cut an op where it launches."""
 _NONE: Final = re.compile(rb"\b(None|True|False)\b(?!>)")
@@ -122,16 +125,23 @@ def _check_ids(nodes: Sequence[ChakraNode]) -> None:
 
 
 def _check_one_run(nodes: Sequence[ChakraNode]) -> None:
-    """Raise TraceError where two ranks or runs are joined: numbers of calls repeat, or halves are alike and apart."""
+    """Raise TraceError where ranks or runs are joined: numbers of calls repeat, or parts depend on no other.
+
+    That is so of halves that are alike, and of longer parts where dependencies cross all other places.
+    """
     calls = Counter((node.integer("rf_id"), node.name) for node in nodes if node.is_host and node.integer("rf_id") > 0)
     ordered = sorted(nodes, key=lambda node: node.number)
-    first, later = ordered[: len(nodes) // 2], ordered[len(nodes) // 2 :]
-    own = {node.number for node in first}
-    depends = [{*node.ctrl_deps, *node.data_deps} for node in later]
-    is_apart = any(depends) and all(own.isdisjoint(numbers) for numbers in depends)
-    if (is_apart and [node.name for node in first] == [node.name for node in later]) or (
-        sum(count > 1 for count in calls.values()) > _MOST_REPEATED * len(calls)
-    ):
+    place, names = {node.number: at for at, node in enumerate(ordered)}, [node.name for node in ordered]
+    half, least = len(nodes) // 2, max(_FEWEST_APART, len(nodes) // 10)
+    found = [
+        (at, place.get(number, at)) for at, node in enumerate(ordered) for number in node.ctrl_deps + node.data_deps
+    ]
+    ends = np.sort(np.array(found, dtype=np.int64).reshape(-1, 2), axis=1)
+    opened, closed = (np.bincount(column + 1, minlength=len(nodes) + 1) for column in ends.T)
+    is_cut = np.cumsum(opened - closed) == 0
+    is_apart = not is_cut[1:-1].all() and is_cut[half] and names[:half] == names[half:]
+    is_apart |= bool(is_cut.sum() <= _MOST_PARTS and is_cut[least:-least].any())
+    if is_apart or sum(count > 1 for count in calls.values()) > _MOST_REPEATED * len(calls):
         raise TraceError("this looks like several ranks or runs in one file; give one of them")
 
 

@@ -17,7 +17,7 @@ from ..kineto.communication import build_group_collectives
 from ..kineto.importer import import_joinable
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows, make_rows
+from ..recording.rows import Mark, MarkRows, ModuleRows, OpRows, make_rows
 from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, build_table, row_count
 from ..trace.renumber import renumber
@@ -27,7 +27,7 @@ from .groups import KnownGroups, add_collectives, read_groups
 from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, Ticks, choose_step, count_ticks, read_nodes
 from .values import Specs, TensorIdentity, find_tensors, read_signature, touches_accelerator
 
-_MARKS = {"Optimizer.step#": MARK_OPTIMIZER, "Optimizer.zero_grad#": MARK_ZERO_GRAD}
+_MARKS = {"Optimizer.step#": Mark.OPTIMIZER, "Optimizer.zero_grad#": Mark.ZERO_GRAD}
 _LEAST_SHARE: Final = 0.5
 """Of the ops of the shorter of the two recordings: below it they are of different runs."""
 _KINETO: Final = "..kineto"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ..recording.builder import RecordingBuilder
+from ..recording.ranges import mark_rows, read_mark
 from ..recording.rows import (
     CallRows,
     FlowRows,
@@ -19,7 +20,6 @@ from ..recording.rows import (
     OpRows,
     SyncRows,
 )
-from ..recording.steps import mark_rows, read_mark
 from ..trace.column import MISSING, Column, Interner
 from ..trace.tables import KernelKind, SyncKind
 from .accelerator import Evidence

@@ -13,8 +13,9 @@ from ...records import dataclass, field, replace
 from ..files.source import RecordingPart
 from ..recording.builder import RecordingBuilder
 from ..recording.gpu import LAUNCH_WORDS
+from ..recording.ranges import mark_rows
 from ..recording.rows import MarkRows, empty_rows, join_rows, take_rows
-from ..recording.steps import Steps, add_spans, mark_rows, marked_steps
+from ..recording.steps import Steps, add_spans, marked_steps
 from ..trace.cut import choose_part
 from ..trace.iterations import (
     NEVER_NS,

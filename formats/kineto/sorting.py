@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from ...arrays import Mask
 from ...records import dataclass, field
-from ..recording.steps import read_mark
+from ..recording.ranges import read_mark
 from .collect import MODULE_SPAN_PREFIX
 from .events import MEMORY_NAME, Event, LightEvent, current_category
 from .values import Integers, read_microseconds

@@ -9,7 +9,7 @@ from ...records import dataclass
 from ..trace.column import MISSING, Column, build_table
 from ..trace.tables import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
-from .rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
+from .rows import FlowRows, Mark, MarkRows, OpRows, take_rows
 from .settle import Recording
 
 _ENGINE: Final = "autograd::engine::evaluate_function"
@@ -82,8 +82,8 @@ def _on_engine_threads(rows: OpRows, is_backward: Column, forward: Rows) -> Colu
 
 def _find_phases(rows: OpRows, is_backward: Column, nesting: Nesting, marks: MarkRows, names: tuple[str, ...]) -> Rows:
     """Return the phase of each op; an optimizer step inside backward (a hook) is the optimizer's."""
-    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER))
-    clears = take_rows(marks, np.flatnonzero(marks.name == MARK_ZERO_GRAD))
+    steps = take_rows(marks, np.flatnonzero(marks.name == Mark.OPTIMIZER))
+    clears = take_rows(marks, np.flatnonzero(marks.name == Mark.ZERO_GRAD))
     step = enclosing_rows(nest(steps), rows.thread, rows.start_ns, rows.end_ns)
     around = enclosing_rows(nesting, steps.thread, steps.start_ns, steps.end_ns)
     in_hook = np.append((around != MISSING) & at_rows(is_backward, around, False), False)

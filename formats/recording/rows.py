@@ -1,6 +1,7 @@
 """The columns into which the events of each kind are collected, in file order."""
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Final, TypeVar
 
 import numpy as np
@@ -14,11 +15,8 @@ TimedT = TypeVar("TimedT", bound="TimedRows")
 
 MAX_INT32: Final = 2**31 - 1
 _LATEST_NS: Final = 2**61
-(
-    MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING, MARK_SERVING, MARK_DENOISING, MARK_NUMBERED, MARK_MODULE,
-    MARK_COMPILATION, MARK_RANGE,
-) = range(10)  # fmt: skip
-"""What an annotation marks: MARK_RANGE something of the script's own, MARK_MODULE a run of XLA's on the GPU."""
+Mark = IntEnum("Mark", "STEP OPTIMIZER ZERO_GRAD LOADING SERVING DENOISING NUMBERED MODULE COMPILATION RANGE", start=0)
+"""What an annotation marks: RANGE something of the script's own, MODULE a run of XLA's on the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ class CallRows(SpanRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRows(SpanRows):
-    """Hold annotations; `name` is one of the MARK numbers, `label` numbers labels, of a server's steps `names`."""
+    """Hold annotations; `name` is one of Mark, `label` numbers labels, of a server's steps `names`."""
 
     label: Column
     kind: Column

@@ -11,12 +11,12 @@ from ...records import dataclass, fields, replace
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (
-    MARK_LOADING,
     CallRows,
     CollectiveRows,
     FlowRows,
     HostCollectiveRows,
     KernelRows,
+    Mark,
     MarkRows,
     MemoryRows,
     ModuleRows,
@@ -40,6 +40,8 @@ minute, is a time that was never set (0), or is off."""
 _MIXER: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MOST_NESTED: Final = 4
 """Calls of one correlation: one of the runtime, and those of the driver in it."""
+_MOST_REUSED: Final = 0.1
+"""Of the correlation ids that kernels have: a process uses each once."""
 _EARLY_NS: Final = 1_000_000
 """The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
 _MOST_EARLY: Final = 0.5
@@ -104,10 +106,11 @@ def finish(builder: RecordingBuilder) -> Recording:
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
     ops = _without_repeats(ops, ops.external_id)
     calls, kernels = _without_repeats(calls, calls.correlation), _without_repeats(kernels, kernels.correlation)
+    _refuse_several(calls, kernels)
     calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)
-    tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
+    tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != Mark.LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
     return Recording(
         ops=_settle(ops, clock),
@@ -150,6 +153,19 @@ def _without_repeats(rows: TimedT, number: Rows) -> TimedT:
     repeats[first] = False
     repeats &= number > 0
     return replace(rows, duration_ns=np.where(repeats, _LONGEST_NS, rows.duration_ns))
+
+
+def _refuse_several(calls: CallRows, kernels: KernelRows) -> None:
+    """Raise TraceError where launches have the correlations of other ones, one after the other: a merged file's."""
+    order = np.lexsort((calls.start_ns, calls.correlation))
+    found = take_rows(calls, order[np.isin(calls.correlation[order], kernels.correlation[kernels.correlation > 0])])
+    again = (np.diff(found.correlation) == 0) & (found.start_ns[1:] >= found.end_ns[:-1])
+    count, known = (len(np.unique(numbers)) for numbers in (found.correlation[1:][again], found.correlation))
+    if count > max(_MOST_NESTED, _MOST_REUSED * known):
+        raise TraceError(
+            f"found several recordings in one file: {count:,} correlation ids are those of more than one launch; give "
+            "the file of one rank, or those of all to `wavecast ranks`"
+        )
 
 
 def _without_shared(calls: CallRows, kernels: KernelRows) -> tuple[CallRows, KernelRows]:

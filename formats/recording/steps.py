@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -19,24 +18,9 @@ from ..trace.iterations import (
     iteration_table,
     whole_iteration,
 )
-from ..trace.tables import CallTable, IterationTable, KernelTable, OpTable, ServingKind
-from .builder import RecordingBuilder
+from ..trace.tables import CallTable, IterationTable, KernelTable, OpTable
 from .nesting import Nesting, enclosing_rows
-from .rows import (
-    MARK_COMPILATION,
-    MARK_DENOISING,
-    MARK_LOADING,
-    MARK_MODULE,
-    MARK_NUMBERED,
-    MARK_OPTIMIZER,
-    MARK_RANGE,
-    MARK_SERVING,
-    MARK_STEP,
-    MARK_ZERO_GRAD,
-    MarkRows,
-    make_rows,
-    take_rows,
-)
+from .rows import Mark, MarkRows, take_rows
 
 _PAUSE_SHARE: Final = 0.5
 """Of a step: the profiler's follow each other within microseconds; between those further apart some were left out."""
@@ -46,6 +30,7 @@ _LEAST_SHARE: Final = 0.8
 """Of all launches: an annotation around fewer marks a part of an iteration."""
 _FEWEST_RANGES: Final = 3
 _LONGEST_TURN: Final = 8
+_MOST_PARTS: Final = 512
 _FEWEST_PERIODS: Final = 3
 _MANY_PERIODS: Final = 20
 """Of one or a few kernels in a row, which is pointed out and not taken apart."""
@@ -56,83 +41,6 @@ _LONGEST_SEARCH: Final = 1 << 20
 """Kernels that are looked at for a repeated sequence."""
 _MOST_PERIODS: Final = 16
 _FAR_NS: Final = 2**62
-_NUMBERS: Final = re.compile(r"\d+")
-_SERVING: Final = re.compile(
-    r"execute_(?:\d+_)?context_(?P<context>\d+)\(.*?\)_generation_(?P<generation>\d+)\("  # vLLM
-    r"|execute_new_(?P<new>\d+)_cached_(?P<cached>\d+)"  # vLLM before
-    r"|\[Executor\] _forward_step \d+: (?P<requests>\d+) ctx reqs, (?P<generating>\d+) gen reqs"  # TensorRT-LLM
-    r"|step\[(?P<mode>[A-Z_]+)\b"  # SGLang
-    r"|(?P<word>prefill|decode)(?:[ _-](?:step|iter|iteration))?[ _#:=-]{0,3}\d*\Z"
-)
-_MODES: Final = {
-    "EXTEND": ServingKind.PREFILL, "PREFILL": ServingKind.PREFILL, "SPLIT_PREFILL": ServingKind.PREFILL,
-    "DECODE": ServingKind.DECODE, "TARGET_VERIFY": ServingKind.DECODE, "MIXED": ServingKind.MIXED,
-    "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE,
-}  # fmt: skip
-_PLAIN: Final = re.compile(
-    r"(?:[\W\d_]|execute|context|generation|new|cached|s[qk]|Executor|forward|step|ctx|gen|reqs|bs|toks"
-    r"|SPLIT|PREFILL|EXTEND|DECODE|TARGET|VERIFY|MIXED|prefill|decode)+"
-)
-"""A server's step whose words are its own: with any other it may say whose it is, and is not kept."""
-_NUMBERED: Final = re.compile(
-    r"(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+", re.IGNORECASE
-)
-"""`iter 12`, `step=3`, `iteration_5`, `train_step 7`."""
-_DENOISING: Final = re.compile(r"(?:denois\w*?|diffusion)[ _-]?(?:step|iter|iteration)[ _#:=-]{0,3}\d*", re.IGNORECASE)
-_PATTERNS: Final = (
-    (_DENOISING, MARK_DENOISING),
-    (_NUMBERED, MARK_NUMBERED),
-    (re.compile(r".*\(dynamo_timed\)", re.DOTALL), MARK_COMPILATION),
-)
-_PREFIXES: Final[Mapping[str, int]] = {
-    "ProfilerStep#": MARK_STEP,
-    "Optimizer.step#": MARK_OPTIMIZER,
-    "Optimizer.zero_grad#": MARK_ZERO_GRAD,
-    "enumerate(DataLoader)#": MARK_LOADING,
-}
-_LIBRARIES: Final = re.compile(r"nccl:|gloo:|mpi:|ucc:|c10d::|##|torch\.|Torch-Compiled|DistributedD")
-"""What torch and its libraries annotate by themselves, several times in an iteration."""
-
-
-def read_mark(name: str) -> tuple[int, int, str] | None:
-    """Return what an annotation marks, the kind of the iteration, and for others than known ones what it is called.
-
-    >>> read_mark("step[DECODE bs=8]")
-    (4, <ServingKind.DECODE: 2>, '')
-    """
-    for prefix, mark in _PREFIXES.items():
-        if name.startswith(prefix):
-            return mark, ServingKind.UNTOLD, ""
-    if match := _SERVING.match(name):
-        return MARK_SERVING, _serving_kind(match), ""
-    for pattern, mark in _PATTERNS:
-        if pattern.fullmatch(name):
-            return mark, ServingKind.UNTOLD, ""
-    if not name or _LIBRARIES.match(name):
-        return None
-    return MARK_RANGE, ServingKind.UNTOLD, _NUMBERS.sub("#", name[:200])
-
-
-def mark_rows(builder: RecordingBuilder, names: Sequence[str], spans: Mapping[str, Column]) -> MarkRows:
-    """Return the rows of annotations that mark something, by their names and their thread, start and duration."""
-    found = [read_mark(name) or (MARK_RANGE, ServingKind.UNTOLD, name) for name in names]
-    columns = {"name": [mark for mark, _, _ in found], "kind": [int(kind) for _, kind, _ in found]}
-    label = [
-        builder.labels[text] if mark != MARK_SERVING else builder.names[name] if _PLAIN.fullmatch(name) else MISSING
-        for name, (mark, _, text) in zip(names, found, strict=True)
-    ]
-    return make_rows(MarkRows, len(found), **columns, label=label, **spans)
-
-
-def _serving_kind(match: re.Match[str]) -> ServingKind:
-    word = match["mode"] or match["word"]
-    if word:
-        return _MODES.get(word, ServingKind.UNTOLD)
-    counts = (("context", "generation"), ("new", "cached"), ("requests", "generating"))
-    first, later = next((match[a], match[b]) for a, b in counts if match[a])
-    if int(first) and int(later):
-        return ServingKind.MIXED
-    return ServingKind.PREFILL if int(first) else ServingKind.DECODE if int(later) else ServingKind.UNTOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,19 +78,26 @@ def marked_steps(marks: MarkRows, launch_ns: Column, first_ns: int) -> Steps | N
 def _spans(by: str, mark: int) -> _Finder:
     def find(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001 (as all of `_MARKS`)
         rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == mark)))
-        return _steps(by, rows) if len(rows.name) else None
+        return _steps(by, rows, launch) if len(rows.name) else None
 
     return find
 
 
-def _steps(by: str, rows: MarkRows) -> Steps:
+def _steps(by: str, rows: MarkRows, launch: Column) -> Steps:
+    """Return iterations that are marked; what is launched between all of them belongs to the one before each time."""
     until_next = np.append(rows.start_ns[1:], rows.end_ns[-1:])
+    end = np.minimum(rows.end_ns, until_next)
+    if len(end) > 1 and by != STEPS_OF_PROFILER:
+        until_next[-1] += np.median(until_next[:-1] - end[:-1])
+        at = np.searchsorted(launch, until_next) - 1
+        latest = at_rows(launch, at, NEVER_NS)
+        end = np.maximum(end, latest) if np.all(latest[:-1] > end[:-1]) else end
     return Steps(
         by=by,
         start_ns=rows.start_ns,
-        end_ns=np.minimum(rows.end_ns, until_next),
+        end_ns=end,
         kind=np.maximum(rows.kind, 0),
-        annotation=np.where(rows.name == MARK_SERVING, rows.label, MISSING),
+        annotation=np.where(rows.name == Mark.SERVING, rows.label, MISSING),
     )
 
 
@@ -200,16 +115,15 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     Optimizers that step one after another with nothing launched between end one iteration together. Where steps take
     turns with different work (a generator's and a discriminator's), a whole turn is one.
     """
-    rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER)))
+    rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == Mark.OPTIMIZER)))
     if len(rows.name) < 2 or not len(launch):
         return None
     between = np.searchsorted(launch, rows.start_ns[1:]) - np.searchsorted(launch, rows.end_ns[:-1], side="right")
     rows = take_rows(rows, np.flatnonzero(np.append(between > 0, True)))
     end = rows.end_ns
     count = np.diff(np.searchsorted(launch, end, side="right"))
-    turn = next((size for size in range(2, len(count) // 2 + 1) if np.array_equal(count[size:], count[:-size])), 1)
-    if turn > _LONGEST_TURN or len(np.unique(count)) == 1:
-        turn = 1
+    turn = _turn(count)
+    turn = turn if turn <= _LONGEST_TURN else 1
     last = end[(len(end) - 1) % turn :: turn]
     start = np.append(first_ns, last[:-1])
     if len(last) < 2:
@@ -218,25 +132,38 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     return Steps(by="optimizer steps", start_ns=start, end_ns=last, kind=none, annotation=none + MISSING)
 
 
+def _turn(values: Column) -> int:
+    """Return after how many the values begin anew, all through; 1 where they do not."""
+    sizes = range(1, min(len(values) // 2, _MOST_PARTS) + 1)
+    return next((size for size in sizes if np.array_equal(values[size:], values[:-size])), 1)
+
+
 def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001
-    """Return the iterations that a script's own annotation marks: the rarest that repeats around most launches."""
-    ranges = take_rows(marks, np.flatnonzero(marks.name == MARK_RANGE))
+    """Return the iterations that a script's own annotations mark: the rarest that repeat around most launches.
+
+    One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may.
+    """
+    ranges = take_rows(marks, np.flatnonzero(marks.name == Mark.RANGE))
+    rows = _outermost(ranges)
+    held = np.searchsorted(launch, rows.end_ns, side="right") - np.searchsorted(launch, rows.start_ns)
+    size = _turn(np.unique(np.column_stack((rows.label, held)), axis=0, return_inverse=True)[1].reshape(-1))
+    first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
+    turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
+    alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
     found = []
-    for label in np.unique(ranges.label).tolist() if len(launch) else ():
-        rows = _outermost(take_rows(ranges, np.flatnonzero(ranges.label == label)))
-        steps = _steps("an annotation that repeats", rows)
-        held = np.searchsorted(launch, steps.end_ns, side="right") - np.searchsorted(launch, steps.start_ns)
+    for each in (*map(_outermost, alone), turn) if len(launch) else ():
+        held = np.searchsorted(launch, each.end_ns, side="right") - np.searchsorted(launch, each.start_ns)
         if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
-            found.append(steps)
-    return min(found, key=lambda steps: len(steps.start_ns), default=None)
+            found.append((len(held), -int(held.sum()), _steps("an annotation that repeats", each, launch)))
+    return min(found, key=lambda item: item[:2], default=(0, 0, None))[2]
 
 
 _Finder = Callable[[MarkRows, Column, int], Steps | None]
 _MARKS: Final[tuple[_Finder, ...]] = (
-    _spans(STEPS_OF_PROFILER, MARK_STEP),
-    _spans("steps of the server", MARK_SERVING),
-    _spans("denoising steps", MARK_DENOISING),
-    _spans("annotations that number steps", MARK_NUMBERED),
+    _spans(STEPS_OF_PROFILER, Mark.STEP),
+    _spans("steps of the server", Mark.SERVING),
+    _spans("denoising steps", Mark.DENOISING),
+    _spans("annotations that number steps", Mark.NUMBERED),
     _optimizer_steps,
     _repeated_ranges,
 )
@@ -265,7 +192,7 @@ def find_iterations(
     launched = at_rows(calls.start_ns + calls.duration_ns, kernels.call, NEVER_NS)
     gpu = {"launch_ns": launch, "kernel_end_ns": kernels.start_ns + kernels.duration_ns}
     within = enclosing_rows(nesting, marks.thread, marks.start_ns, marks.end_ns) != MISSING
-    own = take_rows(marks, np.flatnonzero(~(within & (marks.name == MARK_OPTIMIZER))))  # not those of a backward pass
+    own = take_rows(marks, np.flatnonzero(~(within & (marks.name == Mark.OPTIMIZER))))  # not those of a backward pass
     is_told = bool((launch != NEVER_NS).any())
     steps = marked_steps(own, launch if is_told else ops.start_ns, int(begins.min()))
     if steps is not None:
@@ -276,12 +203,14 @@ def find_iterations(
         inner = _optimizer_steps(own, np.sort(launch[launch != NEVER_NS]), int(begins.min())) if is_gpu else None
         often = 0 if inner is None else len(inner.start_ns) // len(steps.start_ns)
         return FoundIterations(table=table, by=steps.by, repeated=often if often > 1 else None)
-    modules = take_rows(marks, np.flatnonzero(marks.name == MARK_MODULE))
+    modules = take_rows(marks, np.flatnonzero(marks.name == Mark.MODULE))
     groups = _by_module(modules, kernels) if len(modules.name) else None
     by = "runs of an XLA module"
     period = None
     if groups is None and is_gpu:
         by, period = "kernels that repeat", _find_period(_tokens(calls, kernels))
+        if period is None and (alike := _find_period(_tokens(calls, replace(kernels, grid=0 * kernels.grid)))):
+            period = replace(alike, is_exact=False)  # layers of several sizes do so, too
         groups = None if period is None or not period.is_exact else period.groups
     if groups is not None:
         return FoundIterations(table=_grouped(groups, ops, calls, kernels), by=by)
@@ -293,7 +222,7 @@ def find_iterations(
 
 def add_spans(table: IterationTable, marks: MarkRows) -> IterationTable:
     """Return the iterations with how long each loaded data and compiled code, where the recording marks that."""
-    spans = {"loading_ns": MARK_LOADING, "compiling_ns": MARK_COMPILATION}
+    spans = {"loading_ns": Mark.LOADING, "compiling_ns": Mark.COMPILATION}
     for name, mark in spans.items():
         rows = take_rows(marks, np.flatnonzero(marks.name == mark))
         if len(rows.name):
@@ -341,7 +270,8 @@ def _find_period(tokens: tuple[Rows, Rows]) -> _Period | None:
     order, kind = tokens[0], tokens[1][:_LONGEST_SEARCH]
     total = len(kind)
     counts = np.bincount(kind, minlength=1)
-    several = np.flatnonzero(counts >= 2)
+    inner = np.bincount(kind[total // 4 : total - total // 4], minlength=len(counts))  # without what warms up
+    several = np.flatnonzero((counts >= 2) & (inner > 0))
     if total != len(order) or not len(several):
         return None
     places = np.flatnonzero(kind == several[counts[several].argmin()])
@@ -357,7 +287,7 @@ def _find_period(tokens: tuple[Rows, Rows]) -> _Period | None:
     if count < _FEWEST_PERIODS or covered < _LEAST_SHARE * total:
         return None
     is_long = size >= _LEAST_PERIOD and len(np.unique(kind[begin : begin + size])) >= _LEAST_KINDS
-    if not is_long and count < _MANY_PERIODS:
+    if size < _LEAST_PERIOD and count < _MANY_PERIODS:
         return None
     groups = np.full(total, MISSING, dtype=np.int64)
     groups[order[begin : begin + count * size]] = np.arange(count * size) // size

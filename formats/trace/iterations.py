@@ -203,6 +203,9 @@ def work_by_iteration(
 ) -> npt.NDArray[np.float64]:
     """Return the GPU time of each iteration: of what it launches, and, of unknown launch (`NEVER_NS`), starts in it.
 
+    At least what its number of kernels is worth beside the most of an iteration: one that runs on for too long, as
+    recorded, does not make the others look idle.
+
     >>> work_by_iteration(measured.iterations, launch_ns=[NEVER_NS], start_ns=[0], duration_ns=[7]).tolist()
     [7.0]
     """
@@ -215,7 +218,9 @@ def work_by_iteration(
         ),
     )
     weights = np.asarray(duration_ns, dtype=np.float64)
-    return np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
+    spent = np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
+    held = np.bincount(at[at >= 0], minlength=len(table.start_ns))
+    return np.maximum(spent, held * (spent.max(initial=0.0) / max(int(held.max(initial=0)), 1)))
 
 
 def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> Rows:

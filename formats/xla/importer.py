@@ -13,7 +13,7 @@ from ..files.detect import starts_as_json
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import MARK_MODULE, MARK_STEP, CallRows, KernelRows, MarkRows, make_rows
+from ..recording.rows import CallRows, KernelRows, Mark, MarkRows, make_rows
 from ..recording.settle import finish
 from ..trace.column import MISSING
 from ..trace.tables import Device, KernelKind, Trace
@@ -174,7 +174,7 @@ def _add_steps(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEve
             make_rows(
                 MarkRows,
                 len(events),
-                name=MARK_STEP,
+                name=Mark.STEP,
                 thread=builder.threads.number([(line.plane, line.name)] * len(events)),
                 **_times(events),
             )
@@ -196,7 +196,7 @@ def _add_modules(builder: RecordingBuilder, line: XlaLine) -> None:
         make_rows(
             MarkRows,
             len(names),
-            name=MARK_MODULE,
+            name=Mark.MODULE,
             label=builder.labels.number(names),
             thread=builder.threads.number([(line.plane, line.name)] * len(names)),
             **_times(line.events),

@@ -74,7 +74,7 @@ def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, m
     monkeypatch.setattr(machine, "version", version)
     extras = {item.name: item.missing for item in machine.find_extras()}
     assert extras["score"] == ("pyarrow>=16",)
-    assert extras["tracer"] == ("torch>=2.4",)
+    assert [name.partition(">=")[0] for name in extras["tracer"]] == ["torch"]
     text = run("--version", "-v").stdout
     assert "pip install 'wavecast[" in text
 

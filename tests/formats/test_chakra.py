@@ -81,6 +81,13 @@ def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
         load(tmp_path, *run, *again)
 
 
+def test_ranks_of_other_models_are_refused_by_what_depends_on_nothing_before(tmp_path: Path) -> None:
+    ranks = [[node(at, 10 + rank, at - 1) for at in range(first, first + 80)] for rank, first in enumerate((1, 500))]
+    load(tmp_path, *(node(at, 10, max(at - 2, 0)) for at in range(1, 200)))  # two streams of one rank
+    with pytest.raises(TraceError, match="several ranks or runs in one file"):
+        load(tmp_path, *ranks[0], *ranks[1])
+
+
 def test_two_ranks_whose_calls_have_the_same_numbers_are_refused(tmp_path: Path) -> None:
     ops = [
         {"Id": at, "Name": f"op{at % 3}", "NodeType": 4, "runtime": 5, "is_cpu_op": True, "rf_id": at % 3 + 1}

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from wavecast.analyzer.recorded.no_iteration import describe_outside
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import working_iterations
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.recording.steps import read_mark
+from wavecast.formats.recording.ranges import read_mark
 from wavecast.formats.trace.tables import ServingKind, Trace
 
 Event = dict[str, Any]
@@ -155,6 +156,71 @@ def test_an_annotation_of_a_part_marks_no_iteration() -> None:
     assert recorder.trace().meta.iterations_by is None
 
 
+@pytest.mark.parametrize("pass_count", [1, 4])
+def test_annotations_that_take_turns_are_an_iteration(pass_count: int) -> None:
+    """As DeepSpeed's engine annotates, with gradients that add up over several passes: its step runs after each."""
+    recorder = Recorder()
+    for step in range(5):
+        begin = 4000.0 * step
+        for at in range(pass_count):
+            for part, count in (("forward", 2), ("backward", 3), ("step", at == pass_count - 1)):
+                recorder.span(f"Engine.{part}", begin, 90)
+                for number in range(count):
+                    recorder.op(begin + 30 * number, 50)
+                begin += 100
+    trace = recorder.trace()
+    assert trace.meta.iterations_by == "an annotation that repeats"
+    assert lengths_us(trace)[1:] == [4000] * 4
+
+
+@pytest.mark.parametrize("name", ["execute_context_0(0)_generation_8(8)", "iteration 3", "denoising step 3"])
+def test_what_runs_between_all_steps_belongs_to_the_one_before(name: str) -> None:
+    """Sampling, or a backward pass, outside of the annotation; a pause after each third belongs to none."""
+    recorder = Recorder()
+    for step in range(9):
+        begin = 1000.0 * step + 1e6 * (step // 3)
+        recorder.span(name, begin, 100)
+        for at in range(6):
+            recorder.op(begin + 30 * at, 50)
+    trace = recorder.trace()
+    assert lengths_us(trace)[1:3] == [1000, 1000]
+    assert max(lengths_us(trace)) == 1000
+    assert describe_trace(trace).kernel_count == 6
+
+
+def test_work_in_no_iteration_is_said() -> None:
+    recorder = Recorder()
+    for step in range(5):
+        recorder.span(f"denoising step {step}", 1000 * step, 900)
+        for at in range(4):
+            recorder.op(1000.0 * step + 50 * at)
+    assert list(describe_outside(recorder.trace())) == []
+    for at in range(5):
+        recorder.op(6000 + 50.0 * at)
+    assert list(describe_outside(recorder.trace())) == [
+        "20% of the file's GPU time was launched in none of its iterations and is left out"
+    ]
+
+
+def test_numbered_parts_of_an_iteration_mark_none() -> None:
+    recorder = Recorder()
+    for step in range(16):
+        recorder.span(f"micro_step {step % 4}", 500.0 * step, 400)
+        for at in range(4):
+            recorder.op(500.0 * step + 50 * at, 40, kernel=f"kernel_{step % 4}")
+    assert lengths_us(recorder.trace())[:-1] == pytest.approx([2000] * 3, abs=0.01)
+
+
+def test_an_iteration_that_is_recorded_as_too_long_makes_no_other_idle() -> None:
+    recorder = Recorder()
+    for step in range(6):
+        recorder.span(f"ProfilerStep#{step}", 1000 * step, 999)
+        for at in range(5):
+            recorder.op(1000.0 * step + 20 + 30 * at)
+    recorder.events[-1]["dur"] = 8e6
+    assert working_iterations(recorder.trace()).tolist() == list(range(6))
+
+
 @pytest.mark.parametrize("count", [3, 7])
 def test_kernels_that_repeat_from_first_to_last_are_iterations(count: int) -> None:
     recorder = Recorder()
@@ -166,6 +232,24 @@ def test_kernels_that_repeat_from_first_to_last_are_iterations(count: int) -> No
     assert len(trace.iterations.start_ns) == count
     assert lengths_us(trace)[:-1] == pytest.approx([1000] * (count - 1), abs=0.01)
     assert describe_trace(trace).kernel_count == 6
+
+
+def test_kernels_that_repeat_after_others_that_warm_up_are_iterations() -> None:
+    recorder = Recorder()
+    for at, kernel in enumerate(["warm"] * 4 + ["a", "a", "b", "c"] * 6):
+        recorder.op(100.0 * at, 60, kernel=kernel)
+    assert len(recorder.trace().iterations.start_ns) == 6
+
+
+@pytest.mark.parametrize("names", [("a", "a", "b", "b"), ("a", "b", "c", "d")])
+def test_repetitions_that_may_be_iterations_are_pointed_out(names: tuple[str, ...]) -> None:
+    """Two kinds of kernels, and kernels whose grid grows from token to token."""
+    recorder = Recorder()
+    for at in range(32):
+        recorder.op(100.0 * at, 60, kernel=names[at % 4])
+        recorder.events[-1]["args"]["grid"] = [1 + (at // 4 if names[3] == "d" else 0), 1, 1]
+    trace = recorder.trace()
+    assert (len(trace.iterations.start_ns), trace.meta.repetitions) == (1, 8)
 
 
 def test_layers_are_no_iterations_and_are_pointed_out() -> None:
@@ -213,6 +297,28 @@ def test_one_process_of_a_merged_file_is_read(data: bytes, others: str) -> None:
 def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
     with pytest.raises(TraceError, match=r"merged file of 2 processes \(100, 101\).*give the file of one rank"):
         import_kineto(merged(100, 101))
+
+
+def test_ranks_that_a_number_alone_tells_apart_are_two() -> None:
+    events = json.loads(merged("rank", "rank"))["traceEvents"]
+    for at, event in enumerate(events):
+        event["pid"] = f"rank {at // 30}"
+        event["args"]["correlation"] = at // 3 + 1
+    trace = import_kineto(json.dumps({"traceEvents": events}).encode())
+    assert (trace.meta.left_out, len(trace.ops.name), len(trace.kernels.name)) == ("rank 1", 10, 10)
+
+
+@pytest.mark.parametrize("rank_count", [2, 8])
+def test_ranks_of_one_process_number_in_a_file_are_refused(rank_count: int) -> None:
+    """As in containers, where each is process 1."""
+    events: list[Event] = []
+    for rank in range(rank_count):
+        recorder = Recorder()
+        for at in range(10):
+            recorder.op(10 + 300 * at + 29 * rank, 25 + rank)
+        events += recorder.events
+    with pytest.raises(TraceError, match=r"several recordings in one file: 10 correlation ids .*wavecast ranks"):
+        import_kineto(json.dumps({"traceEvents": events}).encode())
 
 
 @pytest.mark.parametrize("count", [1, 3])

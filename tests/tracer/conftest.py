@@ -21,6 +21,11 @@ except ImportError:
     collect_ignore_glob = ["test_*.py", "*/test_*.py"]  # recording needs torch; nothing else of wavecast does
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore what torch 2.11 says of a profiler that a test makes itself: raised in it, it ends the process."""
+    config.addinivalue_line("filterwarnings", "ignore:Warning. Profiler clears events:UserWarning")
+
+
 @pytest.fixture
 def load_model() -> Any:
     """Return a published architecture's module by name."""

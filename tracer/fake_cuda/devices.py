@@ -14,6 +14,7 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
@@ -215,8 +216,6 @@ class Promotion(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         options = dict(kwargs or {})
-        if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default one: no torch function names it
         found = [item for item in tree_leaves((args, options)) if isinstance(item, torch.Tensor)]
         if func._schema.name not in _ON_HOST and any(item.is_meta for item in found) and any(map(_is_whole, found)):
             args, options = tree_map_only(
@@ -242,8 +241,12 @@ def asked_in_backward(functions: CudaToMeta) -> Iterator[None]:
 
 
 @contextmanager
-def modules_on_meta(fake: FakeCuda) -> Iterator[None]:
-    """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory."""
+def modules_on_meta(fake: FakeCuda, optimizers: OptimizerSteps) -> Iterator[None]:
+    """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory.
+
+    So with what a default device makes, but counters of optimizers: `torch.tensor` would ask a real GPU.
+    """
+    place: Callable[..., Any] = DeviceContext.__torch_function__
     convert: Callable[..., nn.Module] = nn.Module._apply
     materialize: Callable[..., None] = UninitializedTensorMixin.materialize
 
@@ -257,12 +260,21 @@ def modules_on_meta(fake: FakeCuda) -> Iterator[None]:
     def materialize_on_meta(tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:  # noqa: ARG001
         materialize(tensor, shape, _META, dtype)
 
+    def place_on_meta(context: Any, *arguments: Any, **options: Any) -> Any:
+        if context.device.type != "cuda":
+            return place(context, *arguments, **options)
+        fake.move()
+        with patched(context, "device", _CPU if optimizers.is_running else _META):
+            return place(context, *arguments, **options)
+
     with ExitStack() as stack:
         stack.callback(register_module_parameter_registration_hook(_forget_values).remove)
         stack.callback(register_module_buffer_registration_hook(_forget_values).remove)
         stack.enter_context(patched(nn.Module, "_apply", convert_on_meta))
         stack.enter_context(patched(UninitializedTensorMixin, "materialize", materialize_on_meta))
-        stack.enter_context(patched(fx_config, "meta_nonzero_assume_all_nonzero", True))
+        stack.enter_context(patched(DeviceContext, "__torch_function__", place_on_meta))
+        if hasattr(fx_config, "meta_nonzero_assume_all_nonzero"):  # torch 2.5 refuses selection by a mask
+            stack.enter_context(patched(fx_config, "meta_nonzero_assume_all_nonzero", True))
         yield
 
 

@@ -89,7 +89,7 @@ class ScriptShapes:
             entered.enter_context(only_recording())
             entered.enter_context(cuda_stand_in(self.fake, self._place.node_size))
             entered.enter_context(fake_ranks(self._place, self.fake.move))
-            entered.enter_context(modules_on_meta(self.fake))
+            entered.enter_context(modules_on_meta(self.fake, self._optimizers))
             sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             moves = CudaToMeta(self.fake, values, self._optimizers)
@@ -121,6 +121,8 @@ class ScriptShapes:
     def _list_assumptions(self) -> list[str]:
         """Say what was decided until now by values that shapes do not have."""
         fake, said = self.fake, []
+        if fake.claimed.type == "cpu":
+            said.append("the script keeps its model on the CPU, and is recorded as if it lay on a GPU")
         if fake.read_count:
             read = f"the script read {fake.read_count} values from the GPU until then"
             said.append(f"{read}, which were taken as 1, or as False")
@@ -131,7 +133,9 @@ class ScriptShapes:
         return said
 
     def _explain_load(self) -> str | None:
-        """Say where something else took the processor while the script's own time was measured."""
+        """Say where the script's own time is not known, or something else took the processor while it was measured."""
+        if not self._walks:
+            return "its own time between ops is not known: no other iteration ran the same ops, or they are compiled"
         if self._processor_share >= _BUSY_SHARE:
             return None
         share, count = f"{self._processor_share:.0%}".replace("%", " %"), len(self._walks)

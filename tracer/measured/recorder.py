@@ -166,7 +166,8 @@ class Recorder:
             return
         with interrupts_deferred(), suppress(CaptureError):  # another profiler runs, which may have ended by then
             if count == WARMUP_COUNT - _FIRST_POSSIBLE:
-                self._early = Capture(1)
+                self._early = Capture(_FIRST_POSSIBLE, is_early=True)
+                self._watch.is_profiling = True
             elif self._early is not None:
                 self._early.end_iteration()
                 self._watch.is_profiling = not self._early.is_done
@@ -203,7 +204,7 @@ class Recorder:
                 self._captured = capture.read(self._tell_samples())
         early = self._early
         self._drop_early()
-        if self._captured is None and early is not None and early.is_done:
+        if self._captured is None and early is not None and early.captured_count:
             self._captured, self._is_early = early.read(self._tell_samples()), True
         if self._captured is None:
             self.ended_early = True
@@ -328,15 +329,19 @@ def _between_ns(begin: Instant, end: Instant) -> int:
 
 
 class Capture:
-    """Own the profiler: created before an iteration that warms it up, then told of each iteration that ends."""
+    """Own the profiler: created before an iteration that warms it up, then told of each iteration that ends.
 
-    def __init__(self, iteration_count: int) -> None:
+    An early one captures that iteration too, in case it is the last, and keeps only the last one.
+    """
+
+    def __init__(self, iteration_count: int, *, is_early: bool = False) -> None:
         if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
             raise CaptureError(
                 "another profiler is running: use wavecast.tracer.trace_handler as its on_trace_ready, or turn it off"
             )
         device_type = "cuda" if torch.cuda.is_initialized() else "cpu"
         self._wanted_count = iteration_count
+        self._is_early = is_early
         self._ended_count = 0
         self._compiled_counts: list[int] = []
         self._warming_up, self._hooks = ExitStack(), ExitStack()
@@ -346,6 +351,8 @@ class Capture:
         self._compilations = self._hooks.enter_context(Compilations())
         self._spans = self._hooks.enter_context(ModuleSpans(device_type))
         self._counted = self._warming_up.enter_context(count_lookups())
+        if is_early:
+            self.end_iteration()
 
     @property
     def captured_count(self) -> int:
@@ -383,5 +390,8 @@ class Capture:
                 f"torch.compile compiled in each of the {self.captured_count} captured iterations: capture later ones "
                 f"({parameter('iterations')}), or keep shapes the same (TORCH_LOGS=recompiles names what changes)"
             )
+        kept = ~has_compiled
+        if self._is_early:
+            kept &= np.arange(len(kept)) == np.flatnonzero(kept)[-1]
         trace = import_profiler(self._profiler, workload, self._spans.autocast_dtype)
-        return add_lookups(keep_iterations(trace, ~has_compiled), self._counted)
+        return add_lookups(keep_iterations(trace, kept), self._counted)

@@ -139,7 +139,7 @@ def _overloads(packet: torch._ops.OpOverloadPacket) -> tuple[torch._ops.OpOverlo
     """Return those that return tensors or write to some, and need no host to read them."""
     found = []
     for overload in (getattr(packet, it) for it in packet.overloads() if not it.startswith(_UNSUPPORTED_OVERLOADS)):
-        written = [item for item in overload._schema.arguments if item.is_write]
+        written = [item for item in overload._schema.arguments if item.alias_info and item.alias_info.is_write]
         makes_tensors = any("Tensor" in str(item.type) for item in (*overload._schema.returns, *written))
         if makes_tensors and torch.Tag.data_dependent_output not in overload.tags:
             found.append(overload)

@@ -125,7 +125,7 @@ torch.set_default_device("cuda")
 layer = torch.nn.LSTM(4, 8)
 optimizer = torch.optim.Adam(layer.parameters())
 for step in range(9):
-    layer(torch.ones(5, 3, 4))[0].sum().backward()
+    layer(torch.ones(5, 3, 4) * torch.tensor(2.0))[0].sum().backward()
     optimizer.step()
 """
 LAZY = """
@@ -274,6 +274,8 @@ for step in range(9):
     ],
 )
 def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: str, shape: tuple[int, ...]) -> None:
+    if text in (ACCELERATOR, SELECT, SOUND) and not hasattr(torch, "accelerator"):
+        pytest.skip("torch 2.5 has no accelerator, and refuses selection by values that nobody knows")
     script = tmp_path / "script.py"
     script.write_text(text)
     _, trace = record(script)

@@ -49,13 +49,16 @@ def is_region(name: str) -> bool:
 
 
 def outline(trace: Trace) -> list[tuple[str | None, list[str]]]:
-    """Return runs of ops with the name of the row around them, views and regions' own rows left out."""
+    """Return runs of ops with the name of the row around them; without views, `empty` and regions' own rows.
+
+    Checkpoints of torch before 2.12 create two empty tensors of their own.
+    """
     names = [trace.strings[name] for name in trace.ops.name]
     parents = [(parent, names[parent] if parent >= 0 else None) for parent in trace.ops.parent.tolist()]
     told = [
         (*around, name.removeprefix("aten::"))
         for around, name in zip(parents, names, strict=True)
-        if not is_region(name) and name not in ("aten::t", "aten::view", "aten::expand")
+        if not is_region(name) and name not in ("aten::t", "aten::view", "aten::expand", "aten::empty")
     ]
     return [(key[1], [item[2] for item in items]) for key, items in groupby(told, key=lambda item: item[:2])]
 
@@ -249,6 +252,7 @@ def test_a_compiled_optimizer_step_is_a_region() -> None:
     assert trace.ops.phase[trace.ops.parent.max()] == Phase.OPTIMIZER
 
 
+@pytest.mark.skipif(not hasattr(torch.compiler, "set_stance"), reason="torch 2.5 has no stance")
 def test_functions_that_the_user_keeps_from_compiling_are_no_regions() -> None:
     compiled = torch.compile(lambda data: data.neg())
 
