@@ -19,6 +19,7 @@ from ..recorded.recording import check_rescalable, take_recording
 from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
+from .captured import check_compiling
 from .energy import row_joules
 from .gains import explain_idle_changes, find_gains, name_limit_changes
 from .gpu_replay import replay_on
@@ -78,6 +79,7 @@ def run_analysis(trace: Trace, catalog: Catalog, **asked: Unpack[Asked]) -> Anal
 
     def check(trace: Trace, window: Window) -> None:
         check_cut(trace, window)
+        check_compiling(trace, window)
         if scenario.lengths:
             check_rescalable(trace, window)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask, at_rows, distinct, share_busy_time
+from ...arrays import Floats, Mask, at_rows, share_busy_time
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import Trace
@@ -17,9 +17,10 @@ from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
 from ..recorded.no_iteration import Reason, Standstill, describe_left_out, describe_outside
 from ..recorded.recording import describe_gaps, describe_loss
 from ..recorded.waiting import waiting_by_row
-from ..recorded.window import Window, timed_iterations
+from ..recorded.window import Window
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family, family_of
+from .captured import brief, warn_captured
 from .decision.goal import passes_of
 from .result import Analysis
 
@@ -35,15 +36,6 @@ SHOWN_NAME_WIDTH = 60
 OPAQUE_SHARE = 0.1
 """Of the iteration: beyond this, GPU time without any recorded reason is pointed out."""
 
-MOST_STRETCHED: Final = 3.0
-"""How many times a timed iteration's length a captured one has: 0.8 to 2.4 in 95 recordings on H100 and H200."""
-SPENT_ONCE_NS: Final = 10e6
-"""What a captured iteration may take beside, however short it is: the profiler's own pauses."""
-BUSY_TOLERANCE: Final = 1.05
-"""How far a GPU may be busy longer than a timed iteration lasts: clocks and the profiler move a few per cent."""
-COMPILING: Final = "PythonDispatchMode"
-"""The op under which torch.compile tries ops out on fake tensors."""
-
 STRETCH_SHARE = 0.05
 """How far the replay of the recording may be scaled before it is pointed out."""
 
@@ -55,7 +47,7 @@ def warn(result: Analysis) -> Iterator[str]:
     yield from warn_recorded(result, float(unexplained_ns.sum()))
     yield from _describe_cut(result.recorded.trace, result.window)
     yield from describe_gaps(result.recorded.trace, result.window)
-    yield from _warn_capture(result)
+    yield from warn_captured(result.recorded.trace, result.window, float(result.workload.busy_ns.sum()))
     if result.origin is not None:
         yield from _warn_measured(result, result.origin, unexplained_ns)
     else:
@@ -75,36 +67,6 @@ def warn(result: Analysis) -> Iterator[str]:
     packages = [gpu.name for gpu in result.prediction.fleet.gpus if gpu.is_package]
     if packages:
         yield f"{', '.join(packages)}: a package of several devices, predicted as if it were one"
-
-
-def _warn_capture(result: Analysis) -> Iterator[str]:
-    """Say where the captured iteration is no such iteration as those that were timed without the profiler."""
-    trace, window = result.recorded.trace, result.window
-    table = trace.iterations
-    if window.index is None or trace.meta.capture == "shapes":
-        return
-    names = {trace.strings[name] for name in distinct(trace.ops.name[window.op_rows]).tolist()}
-    lengths_ns = table.end_ns - table.start_ns
-    captured_ns, timed = float(lengths_ns[window.index]), timed_iterations(trace)
-    timed_ns = lengths_ns[timed]
-    usual_ns = float(np.median(timed_ns)) if len(timed_ns) else captured_ns
-    busy_ns = float(result.workload.busy_ns.sum())
-    told = f" ({_words(captured_ns)}; {_words(usual_ns)} without the profiler)" if len(timed_ns) else ""
-    if any(COMPILING in name or name.endswith("(dynamo_timed)") for name in names):
-        yield (
-            f"torch compiled code in the captured iteration{told}: its kernels and the host's times are not those of a "
-            "step; record again, after more iterations of warm-up"
-        )
-    elif captured_ns > MOST_STRETCHED * usual_ns + SPENT_ONCE_NS:
-        yield (
-            f"the captured iteration took {captured_ns / usual_ns:.1f} times as long as the timed ones{told}: "
-            "something ran in it that does not in every iteration (compiling, autotuning, loading); record again"
-        )
-    elif busy_ns > BUSY_TOLERANCE * usual_ns:
-        yield (
-            f"the GPU is busy for {_words(busy_ns)} in the captured iteration, longer than the timed "
-            f"ones last ({_words(usual_ns)}): they are not alike, record again"
-        )
 
 
 def _warn_measured(result: Analysis, origin: Gpu, unexplained_ns: Floats) -> Iterator[str]:
@@ -254,7 +216,7 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     idle = tuple(row for row in left_out if row not in compiling)
     if compiling:
         noun, verb, do = ("iterations", "compile", "do") if len(compiling) > 1 else ("iteration", "compiles", "does")
-        spent = _words(float(spent_ns[list(compiling)].sum()))
+        spent = brief(float(spent_ns[list(compiling)].sum()))
         yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and {do} not count"
     index = result.window.index
     if (
@@ -262,7 +224,7 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
         and index not in compiling
         and spent_ns[index] > LEAST_SHARE * (result.window.duration_ns or 0)
     ):
-        yield f"code is compiled for {_words(float(spent_ns[index]))} of this iteration: record after a few of warm-up"
+        yield f"code is compiled for {brief(float(spent_ns[index]))} of this iteration: record after a few of warm-up"
     if idle:
         noun, verb = ("iterations", "do") if len(idle) > 1 else ("iteration", "does")
         yield f"{noun} {list_numbers(idle)} of {choice.count} {verb} next to nothing and {verb} not count"
@@ -276,9 +238,9 @@ def _cold_start(result: Analysis, found: list[Standstill]) -> str:
     where = f" in {longest.op}" if longest.op is not None else ""
     spent = sum(item.length_ns for item in found)
     return (
-        f"a cold start: for {_words(spent)} of this iteration the GPU stood still while the process set itself up "
-        f"(the longest call: {longest.call}{where}, {_words(longest.call_ns)}); that time is left out on every GPU, "
-        f"which leaves {_words(result.window.duration_ns or 0.0)}; {_other_iteration(result)}"
+        f"a cold start: for {brief(spent)} of this iteration the GPU stood still while the process set itself up "
+        f"(the longest call: {longest.call}{where}, {brief(longest.call_ns)}); that time is left out on every GPU, "
+        f"which leaves {brief(result.window.duration_ns or 0.0)}; {_other_iteration(result)}"
     )
 
 
@@ -297,14 +259,10 @@ def _other_iteration(result: Analysis) -> str:
 def _earlier_work(result: Analysis, found: list[Standstill]) -> str:
     spent = sum(item.length_ns for item in found)
     return (
-        f"for {_words(spent)} of this iteration the host waits in {found[0].call} for GPU work from before the "
+        f"for {brief(spent)} of this iteration the host waits in {found[0].call} for GPU work from before the "
         "recording; that time is left out on every GPU, "
-        f"which leaves {_words(result.window.duration_ns or 0.0)}"
+        f"which leaves {brief(result.window.duration_ns or 0.0)}"
     )
-
-
-def _words(time_ns: float) -> str:
-    return f"{time_ns / 1e9:.2f} s" if time_ns >= 1e9 else f"{time_ns / 1e6:.1f} ms"
 
 
 def unexplained_graph_ns(result: Analysis) -> Floats:
