@@ -78,6 +78,10 @@ COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
+_IS_FILLED: Final = np.isin(
+    list(RowKernel), (RowKernel.PICK, RowKernel.TABLE_FEW, RowKernel.SCATTER, RowKernel.INDEX_ADD)
+)
+"""Of their ops other kernels write zeros, and load nothing."""
 _IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
 _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
 
@@ -131,7 +135,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     last = np.select(kinds, [shared[name] for name in names], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
-    others = shared["next_load_cycles"] * np.maximum(problems.launches - 1.0, 0.0)
+    others = np.where(_IS_FILLED[kernel], 0.0, shared["next_load_cycles"] * np.maximum(problems.launches - 1.0, 0.0))
     ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + others)
     apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = single(np.asarray(fleet.sm_count))
