@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles, single
+from ....arrays import Codes, Floats, Mask, Singles, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async, is_nvidia
 from ...work.row_kernels import RowKernel
@@ -78,10 +78,6 @@ COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
-_IS_FILLED: Final = np.isin(
-    list(RowKernel), (RowKernel.PICK, RowKernel.TABLE_FEW, RowKernel.SCATTER, RowKernel.INDEX_ADD)
-)
-"""Of their ops other kernels write zeros, and load nothing."""
 _IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
 _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
 
@@ -135,8 +131,8 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     last = np.select(kinds, [shared[name] for name in names], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
-    others = np.where(_IS_FILLED[kernel], 0.0, shared["next_load_cycles"] * np.maximum(problems.launches - 1.0, 0.0))
-    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + others)
+    loading = np.where(_is_filled(problems), 0.0, np.maximum(problems.launches - 1.0, 0.0))
+    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + shared["next_load_cycles"] * loading)
     apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = single(np.asarray(fleet.sm_count))
     waves = _waves(kernel, fleet, walk, shared["rounding"])
@@ -149,25 +145,27 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     late = np.minimum(np.where(_IS_PERSISTENT[kernel], tile, late), own)
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
+    block_ms = np.float32(shared["block_cycles"]) * (cycle_ms / sms)
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     issue_ms = single(_instructions(problems, walk, shared)) * lanes
     # A block that sorts a row has an SM of its own while there are some.
     alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
     issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
-    started = single(walk.blocks * shared["block_cycles"]) * (cycle_ms / sms)
     # A block that holds its channel first reads, then computes, all blocks alike.
     apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, np.float32(0.0))
     busy_ms = (latency + ending) * cycle_ms + apart_ms
-    busy_ms = busy_ms + _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, started)
-    busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
+    busy_ms = busy_ms + _joined(
+        dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, single(walk.blocks) * block_ms
+    )
     is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
-    busy_ms = busy_ms + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
-    stream_ms = single(_streamed_instructions(problems, shared)) * lanes
+    busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms) + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
     is_lost = _cold(streamed * kept + own)
     steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
     apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
-    blocks_ms = single(launch.streamed_blocks(problems)[0] * shared["block_cycles"]) * (cycle_ms / sms)
-    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms, blocks_ms)
+    blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
+    faster = single(np.where(_is_filled(problems), gpu_physics.fill_ratio(fleet), 1.0))
+    issue_ms = single(_streamed_instructions(problems, shared)) * lanes
+    busy_ms = busy_ms + _joined(streamed * is_lost * dram / faster, streamed * cached, issue_ms, apart_ms, blocks_ms)
     launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
     return _event(problems, 1e6 * busy_ms.astype(np.float64) + launch_ns, shared)
 
@@ -193,6 +191,12 @@ def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Map
     each = _by_name("instructions", shared)[problems.kernel] * problems.elements * walk.walks
     each = each + _by_unit(shared)[problems.kernel] * walk.units
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
+
+
+def _is_filled(problems: ReductionProblems) -> Mask:
+    """Say of which ops the one other kernel writes zeros, and loads nothing."""
+    kernels = (RowKernel.PICK, RowKernel.TABLE_FEW, RowKernel.SCATTER, RowKernel.INDEX_ADD)
+    return np.isin(problems.kernel, kernels) & (problems.streamed_bytes < problems.least_bytes)
 
 
 def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float]) -> Floats:

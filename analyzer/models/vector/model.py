@@ -20,10 +20,17 @@ from ....arrays import Codes, Floats, Singles, fourth, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
 from ..frame.classes import time_by_class
-from ..frame.gpu_physics import COPY_PARAMETERS, MAX_BLOCKS_PER_SM, dram_bytes_per_s, event_time_ns, issue_width
+from ..frame.gpu_physics import (
+    COPY_PARAMETERS,
+    MAX_BLOCKS_PER_SM,
+    dram_bytes_per_s,
+    event_time_ns,
+    fill_ratio,
+    issue_width,
+)
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import launch_of
+from .launch import LEAST_WRITTEN, launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
@@ -95,7 +102,9 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
-    dram_us, l2_us = (moved + again * miss) * cold * dram, (moved + again + sectors) * cached
+    is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
+    written = dram * single(np.where(is_filled, 1.0 / fill_ratio(fleet), 1.0))
+    dram_us, l2_us = (moved + again * miss) * cold * written, (moved + again + sectors) * cached
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
