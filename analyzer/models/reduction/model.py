@@ -158,9 +158,9 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
     apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
     blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
-    faster = single(np.where(_is_filled(problems), gpu_physics.fill_ratio(fleet), 1.0))
+    written = np.where(_is_filled(problems), dram / single(gpu_physics.fill_ratio(fleet)), dram)
     issue_ms = single(_streamed_instructions(problems, shared)) * lanes
-    busy_ms = busy_ms + _joined(streamed * is_lost * dram / faster, streamed * cached, issue_ms, apart_ms, blocks_ms)
+    busy_ms = busy_ms + _joined(streamed * is_lost * written, streamed * cached, issue_ms, apart_ms, blocks_ms)
     launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
     return _event(problems, 1e6 * busy_ms.astype(np.float64) + launch_ns, shared)
 

@@ -123,10 +123,9 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         threads, latency, work, passed = (
             np.where(is_wide, wider.astype(np.float32), narrower.astype(np.float32)) for wider, narrower in pairs
         )
-    is_crowded = (kind == VectorKernel.HELD_SOFTMAX) & (problems.columns > ROOMY_COLUMNS)
     return VectorLaunch(
         blocks=blocks,
-        threads=np.where(is_crowded, 2.0, 1.0) * threads,
+        threads=threads,
         start_cycles=np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_start_cycles"], 0.0),
         latency_cycles=latency,
         instructions=work
@@ -167,8 +166,9 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     steps = np.where(
         is_softmax, np.where(is_warp, padded / WARP, whole + np.ceil(tail / UNROLLED_STEPS)), steps + again
     )
+    is_crowded = (kind == VectorKernel.HELD_SOFTMAX) & (columns > ROOMY_COLUMNS)
     return BlockShape(
-        threads=threads,
+        threads=np.where(is_crowded, 2.0, 1.0) * threads,
         steps=np.maximum(steps, 1.0),
         passed=passed,
         is_ragged=np.asarray(is_ragged),

@@ -97,7 +97,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     miss = _miss(np.minimum(late, own))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
     is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
-    written = dram * single(np.where(is_filled, 1.0 / gpu_physics.fill_ratio(fleet), 1.0))
+    written = np.where(is_filled, dram / single(gpu_physics.fill_ratio(fleet)), dram)
     dram_us, l2_us = (moved + again * miss) * cold * written, (moved + again + sectors) * cached
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
