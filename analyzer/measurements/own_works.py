@@ -9,12 +9,14 @@ import numpy as np
 
 from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
-from ..models.embedding.problems import with_indices
+from ..models.embedding.problems import with_distinct, with_indices
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, model_of, problems_of
+from ..work.embedding_dims import DrawnRows
 from ..work.indices import Indices
 from ..work.registry import work_of
-from ..work.work import Work
+from ..work.row_kernels import RowKernel
+from ..work.work import RowDims, Work
 from .own_calls import calls_of
 from .own_ops import TABLE, own_rows, own_share, read_own
 from .samples import Samples, gpus_of
@@ -104,13 +106,25 @@ def read_works(data: Path, trained: float) -> tuple[OwnRow, ...]:
             calls = calls_of(row)
             works = [work_of(name, signature) for name, signature in calls or ()]
             known = [work for work in works if work is not None]
-            if known and len(known) == len(works):
+            # A row and its bias are one tensor: both would come faster than the memory gives them.
+            is_alone = row["op"] == "row_bias" and row["dims"]["rows"] == 1
+            if known and len(known) == len(works) and not is_alone:
                 first = np.inf if row["operands"] == "dram" else 0.0
                 since = (first, *(0.0 for _ in known[1:]))
                 moved = zip(known, since, strict=True)
                 kept = tuple(replace(work, moved_since_bytes=float(between)) for work, between in moved)
-                if row["op"] == "embedding_dense":
+                if "alpha" in row["dims"]:
                     spread = Indices(exponent=float(row["dims"]["alpha"]))
-                    kept = tuple(with_indices(work, spread) for work in kept)
+                    kept = tuple(_drawn(work, spread) for work in kept)
                 found.append(OwnRow(row=row, share=share, works=kept))
     return tuple(found)
+
+
+def _drawn(work: Work, spread: Indices) -> Work:
+    """Return a lookup that reads the rows its indices hit, once each; others as `with_indices` has them."""
+    dims = work.dims
+    if not isinstance(dims, RowDims) or dims.kernel is not RowKernel.GATHER_ROWS:
+        return with_indices(work, spread)
+    drawn = DrawnRows(table_rows=dims.table_rows, lookups=dims.rows)
+    hit = with_distinct(replace(work, read_bytes=work.written_bytes, drawn=drawn), spread).read_bytes
+    return replace(work, read_bytes=work.read_bytes + hit - work.written_bytes * min(dims.table_rows / dims.rows, 1.0))

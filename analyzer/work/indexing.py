@@ -109,7 +109,11 @@ def index_select_backward(signature: Signature) -> Work:
 def nonzero(signature: Signature) -> Work:
     """List the coordinates of non-zero elements; how many is known only from the recorded result."""
     x = tensor_at(signature, 0)
-    return _work(x.element_count, tensor_bytes(x), total_bytes(result_tensors(signature)), x.dtype)
+    work = _work(x.element_count, tensor_bytes(x), total_bytes(result_tensors(signature)), x.dtype)
+    # CUB counts, the count is copied to the host, then CUB selects by two kernels: all is read twice.
+    streamed = work.moved_bytes + x.size_bytes
+    dims = RowDims(rows=1, columns=x.element_count, kernel=RowKernel.STREAM, streamed_bytes=streamed, launches=4)
+    return replace(work, dims=dims)
 
 
 def bincount(signature: Signature) -> Work:

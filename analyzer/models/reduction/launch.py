@@ -327,6 +327,13 @@ def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
 
 
+def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """A block per row, whose threads take 16 bytes at a time (`SoftMax_getBlockSize`)."""
+    taken = VECTOR * np.where(_is_half(problems), 2.0, 1.0)
+    threads = np.clip(next_power(problems.columns / taken) / 2.0, WARP, CHANNEL_THREADS)
+    return problems.rows, threads, np.ceil(problems.columns / (taken * threads))
+
+
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """One block (`nll_loss_threads`), or one per image and part of its pixels, of known threads."""
     rows = problems.rows
@@ -348,7 +355,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
         _fused,
     ),
     ((RowKernel.COMPILED_REDUCE,), _reduce),
-    ((RowKernel.SOFTMAX_GRADIENT,), _by_row(MOST_THREADS)),
+    ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
     ((RowKernel.GATHER_ROWS,), _by_row(WARP, taken=np.inf)),
     ((RowKernel.ROOT_NORM,), _by_row(ROW_THREADS)),
     ((RowKernel.TOP_ROWS,), _by_row(MOST_THREADS, taken=1.0)),

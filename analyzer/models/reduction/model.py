@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles, single
+from ....arrays import Codes, Floats, Mask, Singles, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async, is_nvidia
 from ...work.row_kernels import RowKernel
@@ -51,9 +51,10 @@ PARAMETERS: Final = (
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour, SCAN's 120, steps of elements (H100), PICK's (A100), one launch for all (H100 left out),
-BROADCAST's 60 (H100's row-wise sums). MOMENT_ROWS' step is a load and four updates. Of `tile_step_cycles` the fits of
-V100 and H100 agree.
+POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
+left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
+each; a scattered addition takes a clock of an SM. MOMENT_ROWS' step is a load and four updates. Of `tile_step_cycles`
+the fits of V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
@@ -62,11 +63,9 @@ COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
-_MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
-_MERGES_SUMS: Final = np.isin(
-    list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
-)
-"""Threads of a block that merge what each found of its row: of means and variances with a division each time."""
+_TAPS, _MERGES = (tuple(f"{name}_instructions" for name in kernel_facts(column)) for column in ("tap", "merge"))
+"""What a neighbour in a window takes, and a thread of a block that merges what each found of its row: of means and
+variances with a division each time."""
 _IS_SHARED: Final = np.isin(list(RowKernel), launch.SHARED_KERNELS)
 _IS_TOP: Final = np.isin(list(RowKernel), launch.TOP_KERNELS)
 _IS_PERSISTENT: Final = np.isin(list(RowKernel), launch.PERSISTENT)
@@ -78,8 +77,6 @@ COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
-_IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
-_IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
 
 
 def gpu_class(fleet: Fleet) -> Codes:
@@ -131,8 +128,8 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     last = np.select(kinds, [shared[name] for name in names], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
-    others = shared["next_load_cycles"] * np.maximum(problems.launches - 1.0, 0.0)
-    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + others)
+    loading = np.where(_is_filled(problems), 0.0, np.maximum(problems.launches - 1.0, 0.0))
+    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + shared["next_load_cycles"] * loading)
     apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = single(np.asarray(fleet.sm_count))
     waves = _waves(kernel, fleet, walk, shared["rounding"])
@@ -145,25 +142,25 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     late = np.minimum(np.where(_IS_PERSISTENT[kernel], tile, late), own)
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
+    block_ms = np.float32(shared["block_cycles"]) * (cycle_ms / sms)
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     issue_ms = single(_instructions(problems, walk, shared)) * lanes
     # A block that sorts a row has an SM of its own while there are some.
     alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
     issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
-    started = single(walk.blocks * shared["block_cycles"]) * (cycle_ms / sms)
     # A block that holds its channel first reads, then computes, all blocks alike.
     apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, np.float32(0.0))
-    busy_ms = (latency + ending) * cycle_ms + apart_ms
-    busy_ms = busy_ms + _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, started)
-    busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
+    own_ms = _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, single(walk.blocks) * block_ms)
+    busy_ms = (latency + ending) * cycle_ms + apart_ms + own_ms
     is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
-    busy_ms = busy_ms + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
-    stream_ms = single(_streamed_instructions(problems, shared)) * lanes
+    busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms) + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
     is_lost = _cold(streamed * kept + own)
     steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
     apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
-    blocks_ms = single(launch.streamed_blocks(problems)[0] * shared["block_cycles"]) * (cycle_ms / sms)
-    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms, blocks_ms)
+    blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
+    written = np.where(_is_filled(problems), dram / single(gpu_physics.fill_ratio(fleet)), dram)
+    issue_ms = single(_streamed_instructions(problems, shared)) * lanes
+    busy_ms = busy_ms + _joined(streamed * is_lost * written, streamed * cached, issue_ms, apart_ms, blocks_ms)
     launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
     return _event(problems, 1e6 * busy_ms.astype(np.float64) + launch_ns, shared)
 
@@ -181,14 +178,17 @@ def _waves(kernel: Codes, fleet: Fleet, walk: launch.RowWalk, rounding: float) -
 
 def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Mapping[str, float]) -> Floats:
     """Return thread instructions: per element, per neighbour in a window, and of blocks that merge what they found."""
-    taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
-    taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
-    merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
-    merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
+    taps, merge = (np.array([shared.get(name, 0.0) for name in names]) for names in (_TAPS, _MERGES))
     merge = np.where(_IS_TILED, COLUMN_MERGES * merge, merge)
     each = _by_name("instructions", shared)[problems.kernel] * problems.elements * walk.walks
     each = each + _by_unit(shared)[problems.kernel] * walk.units
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
+
+
+def _is_filled(problems: ReductionProblems) -> Mask:
+    """Say of which ops the one other kernel writes zeros, and loads nothing."""
+    kernels = (RowKernel.PICK, RowKernel.TABLE_FEW, RowKernel.SCATTER, RowKernel.INDEX_ADD)
+    return np.isin(problems.kernel, kernels) & (problems.streamed_bytes < problems.least_bytes)
 
 
 def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float]) -> Floats:

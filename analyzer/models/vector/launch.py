@@ -12,10 +12,8 @@ import numpy as np
 from ....arrays import Floats, Mask, next_power
 from ....records import dataclass
 from ....specs.fleet import Fleet
-from .problems import KERNEL_FACTS, VectorKernel, VectorProblems
+from .problems import KERNEL_FACTS, WARP_SOFTMAX_COLUMNS, VectorKernel, VectorProblems
 
-WARP_SOFTMAX_COLUMNS: Final = 1024
-"""Up to here a warp holds a row of softmax in registers."""
 SMALL_WARP_COLUMNS: Final = 128
 """Up to here a warp holds two rows."""
 VERY_LONG_ROW: Final = 16384.0
@@ -23,11 +21,13 @@ VERY_LONG_ROW: Final = 16384.0
 WARP, WIDE_WARP = 32.0, 64.0
 VECTOR_ELEMENTS: Final = 4.0
 """Elements that a thread of the vectorised kernels takes at a time."""
-VECTOR_BYTES: Final = 16.0
-"""The widest load, which softmax uses whatever the format."""
+HALF_BYTES, VECTOR_BYTES = 2.0, 16.0
+"""The widest load, which softmax by blocks uses whatever the format."""
 NORM_WARPS: Final = 4.0
 UNROLLED_STEPS: Final = 4.0
-"""The compiler unrolls layer norm's loop by this; lanes that end early make their warp run the remainder loop too."""
+"""The compiler unrolls loops by this; lanes that end layer norm's early make their warp run the remainder loop too."""
+ROOMY_COLUMNS: Final = 5120
+"""Over which a thread that keeps its part of a row in registers has more than 32: half of them fit (H100)."""
 LEAST_WRITTEN: Final = 16.0
 """Bytes read for one written, beyond which a kernel over lists is a reduction."""
 REDUCED_PER_BLOCK: Final = 2048.0
@@ -89,6 +89,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     kind, is_warp = problems.kind, _is_warp(problems)
     is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
     warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
+    warp_rows = warp_rows * WARP / np.minimum(next_power(problems.columns), WARP)
     narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
     is_in_turn = (kind == VectorKernel.ELEMENTWISE) & (problems.in_turn > 1)
     by_count = problems.elements / (narrow.threads * np.where(is_in_turn, problems.in_turn, _SPAN[kind]))
@@ -98,6 +99,9 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
+    # A warp loads and converts halves one by one.
+    is_half = is_warp & (problems.written_bytes <= HALF_BYTES * problems.elements)
+    each, issued = (np.where(is_half, shared["half_softmax_ratio"], 1.0) * part for part in (each, issued))
     turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
     first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
     # Where little is stored, loads do not wait for stores: two of them are under way.
@@ -159,9 +163,12 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     held = np.where(is_norm, problems.rows * VECTOR_ELEMENTS * warp * np.ceil(vectors / warp), problems.elements)
     worked = held * (1.0 + again / np.maximum(steps, 1.0))
-    steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
+    steps = np.where(
+        is_softmax, np.where(is_warp, padded / WARP, whole + np.ceil(tail / UNROLLED_STEPS)), steps + again
+    )
+    is_crowded = (kind == VectorKernel.HELD_SOFTMAX) & (columns > ROOMY_COLUMNS)
     return BlockShape(
-        threads=threads,
+        threads=np.where(is_crowded, 2.0, 1.0) * threads,
         steps=np.maximum(steps, 1.0),
         passed=passed,
         is_ragged=np.asarray(is_ragged),

@@ -19,11 +19,11 @@ import numpy as np
 from ....arrays import Codes, Floats, Singles, fourth, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
+from ..frame import gpu_physics
 from ..frame.classes import time_by_class
-from ..frame.gpu_physics import COPY_PARAMETERS, MAX_BLOCKS_PER_SM, dram_bytes_per_s, event_time_ns, issue_width
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import launch_of
+from .launch import LEAST_WRITTEN, launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
@@ -45,7 +45,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 PARAMETERS: Final = (
-    *COPY_PARAMETERS,
+    *gpu_physics.COPY_PARAMETERS,
     *priors("vector"),
     *priors("vector, apart", CLASS_NAMES),
     *priors("vector, kinds", CLASS_NAMES),
@@ -62,7 +62,8 @@ DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain
 there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
 0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
 (64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
-traces, as `measurements/vector.py` says."""
+traces, as `measurements/vector.py` says. `half_softmax_ratio` and `held_softmax`: H100's rows in sight, no other has
+any."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -90,14 +91,16 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     own = moved * per_hot_byte
     cold = _cold((moved + single(problems.moved_since_bytes)) * per_hot_byte)
     resident = np.floor(single(fleet.threads_per_sm) / single(launch.threads))
-    resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
+    resident = np.minimum(np.maximum(resident, 1.0), gpu_physics.MAX_BLOCKS_PER_SM)
     first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
-    dram_us, l2_us = (moved + again * miss) * cold * dram, (moved + again + sectors) * cached
+    is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
+    written = np.where(is_filled, dram / single(gpu_physics.fill_ratio(fleet)), dram)
+    dram_us, l2_us = (moved + again * miss) * cold * written, (moved + again + sectors) * cached
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
-    issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
+    issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
     is_plain = np.isin(problems.kind, (VectorKernel.LIST, VectorKernel.ELEMENTWISE))
     hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
@@ -135,7 +138,7 @@ def _event(problems: VectorProblems, time_ns: Floats, fleet: Fleet, shared: Mapp
     floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * unknown_us, problems.host_floor_ns)
     floor = floor * problems.host_ratio
     before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0) * floor
-    return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
+    return np.where(floor > 0, before + gpu_physics.event_time_ns(time_ns, floor - before, 0.0), time_ns)
 
 
 def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
@@ -146,7 +149,7 @@ def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
     is_early = is_before_volta(fleet) & fleet.has_hbm
-    return dram_bytes_per_s(fleet, values) * np.where(is_early, values["early_hbm_ratio"], vendor)
+    return gpu_physics.dram_bytes_per_s(fleet, values) * np.where(is_early, values["early_hbm_ratio"], vendor)
 
 
 def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:

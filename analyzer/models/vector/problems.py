@@ -15,7 +15,7 @@ from ....specs.gpu import Rate
 from ...work.access import Access
 from ...work.table import WorkTable
 from ...work.work import Family, RowDims, Work
-from ..frame.problems import fp32_rates
+from ..frame.problems import fp32_rates, problems_from, shared_columns
 
 _PLAIN: Final = Access()
 
@@ -46,6 +46,8 @@ class VectorKernel(IntEnum):
     """A gather from a table that is split over GPUs, with masks of what others hold."""
     LIST = 12
     """PyTorch's loop over lists of tensors: a block walks over 65,536 elements of one."""
+    HELD_SOFTMAX = 13
+    """PyTorch's softmax since 2.5: a block of 1,024 threads keeps a row in registers, up to nine elements each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,17 +75,12 @@ class VectorProblems:
     host_ratio: Floats
     """The op's own floor over that of a plain elementwise op."""
     index_operations: Floats
-    """Integer operations per element, by which operands are found that do not lie as the result does."""
     sector_bytes: Floats
-    """What caches move of whole sectors beyond the elements that were asked for."""
     scattered: Floats
-    """Cycles of a load over the lanes of its warp, of operands whose neighbours are not the result's."""
     in_turn: Floats
-    """Elements that a thread takes one after another."""
     before_bytes: Floats
-    """What another kernel of the op moved before: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: Floats
-    """As `sector_bytes`, of that other kernel."""
+    """These six as in `Access`, whose `operations` the first are."""
     is_by_profiler: Floats
     """1: kernels as older profilers show them, longer by `profiler_us`; 0: as torch 2.11's does, and as predicted."""
     is_stand_in: Floats
@@ -105,9 +102,13 @@ LONG_ROW: Final = 16384
 """Several blocks share longer rows of a normalisation (channels of a batch) or a reduction: they count as more rows."""
 
 
+WARP_SOFTMAX_COLUMNS, HELD_COLUMNS = 1024, 9216
+"""Up to here a warp holds a row of softmax in registers, then a block."""
 UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
 """Families that no measurement covers, as none covers normalisations over a batch's channels."""
-GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list")
+GROUP_NAMES: Final = (
+    *("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list", "indexed"),
+)
 with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
     KERNEL_FACTS: Final = tuple(csv.DictReader(_file))
 """What is known of each kind's kernel, in the order of `VectorKernel`."""
@@ -119,9 +120,11 @@ HOST_BOUND_BYTES: Final = 48e6
 
 
 def group(problems: VectorProblems) -> Codes:
-    """Return what the errors are grouped by: the kind of kernel; event times of small ops, and stand-ins, apart."""
+    """Return what the errors are grouped by: the kind of kernel; elementwise ones that compute where their operands
+    lie, event times of small ops, and stand-ins, apart."""
     codes = _GROUPS[problems.kind]
     is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
+    codes = np.where((codes == 0) & (problems.index_operations > 0), GROUP_NAMES.index("indexed"), codes)
     codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
     return np.where(problems.is_stand_in > 0, STAND_IN, codes)
 
@@ -134,31 +137,26 @@ def kernel_kind(problems: VectorProblems) -> Codes:
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
     """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
     del rates
-    sizes, kinds = [_sizes(work) for work in works], np.array([_kind(work) for work in works], dtype=np.int64)
+    sizes, kinds = np.array([_sizes(work) for work in works]).reshape(-1, 2), np.array([_kind(work) for work in works])
     launches = np.array([_launches(work) for work in works], dtype=np.float64)
-    moved = np.array([work.moved_bytes for work in works], dtype=np.float64)
+    columns = ("read_bytes", "written_bytes", "flops", "moved_bytes")
+    found = {name: np.array([getattr(work, name) for work in works], dtype=np.float64) / launches for name in columns}
     accesses = [work.access or _PLAIN for work in works]
     since = np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64)
-    return VectorProblems(
+    return problems_from(
+        VectorProblems,
+        len(works),
         kind=kinds,
-        read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64) / launches,
-        written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64) / launches,
         elements=np.array([_elements(work) for work in works], dtype=np.float64) / launches,
-        rows=np.array([rows for rows, _ in sizes]) / np.where(kinds == VectorKernel.LIST, launches, 1.0),
-        columns=np.array([columns for _, columns in sizes], dtype=np.float64),
-        flops=np.array([work.flops for work in works], dtype=np.float64) / launches,
+        rows=sizes[:, 0] / np.where(kinds == VectorKernel.LIST, launches, 1.0),
+        columns=sizes[:, 1],
         launches=launches,
-        moved_since_bytes=since + moved * (1.0 - 1.0 / launches),
-        host_floor_ns=np.zeros(len(works)),
-        host_ratio=np.ones(len(works)),
+        moved_since_bytes=since + found.pop("moved_bytes") * (launches - 1.0),
+        host_ratio=1.0,
         index_operations=np.array([item.operations for item in accesses], dtype=np.float64),
-        sector_bytes=np.array([item.sector_bytes for item in accesses], dtype=np.float64),
-        scattered=np.array([item.scattered for item in accesses], dtype=np.float64),
-        in_turn=np.array([item.in_turn for item in accesses], dtype=np.float64),
-        before_bytes=np.array([item.before_bytes for item in accesses], dtype=np.float64),
-        before_sector_bytes=np.array([item.before_sector_bytes for item in accesses], dtype=np.float64),
-        is_by_profiler=np.zeros(len(works)),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
+        **found,
+        **shared_columns(VectorProblems, accesses, Access),
     )
 
 
@@ -180,9 +178,11 @@ def _launches(work: Work) -> float:
 
 
 def _kind(work: Work) -> VectorKernel:
-    return (
-        KINDS.get(work.family, VectorKernel.ELEMENTWISE) if isinstance(work.dims, RowDims) else VectorKernel.ELEMENTWISE
-    )
+    if not isinstance(work.dims, RowDims):
+        return VectorKernel.ELEMENTWISE
+    if work.family is Family.SOFTMAX and WARP_SOFTMAX_COLUMNS < work.dims.columns <= HELD_COLUMNS:
+        return VectorKernel.HELD_SOFTMAX
+    return KINDS.get(work.family, VectorKernel.ELEMENTWISE)
 
 
 def _elements(work: Work) -> float:

@@ -182,15 +182,20 @@ def test_kernels_of_optimizer_steps_teach_the_loop_over_lists(tmp_path: Path) ->
     assert load_lists(tmp_path / "nothing", TRAINED) == []
 
 
-def test_a_gradients_row_holds_how_its_lookups_are_spread(tmp_path: Path) -> None:
+def test_a_lookups_row_holds_how_its_indices_are_spread(tmp_path: Path) -> None:
     from pyarrow import Table, parquet
 
     (tmp_path / "own").mkdir()
     dims = {"rows": 10000, "dim": 16, "count": 65536}
     more = {"direction": "backward", "kernels": ["a"], "family": "vector"}
     rows = [row("embedding_dense", {**dims, "alpha": alpha}, **more) for alpha in (0.0, 1.4)]
+    rows += [row("embedding", {**dims, "alpha": alpha}) for alpha in (0.0, 1.4)]
+    rows.append(row("row_bias", {"rows": 1, "cols": 4096}))
     parquet.write_table(Table.from_pylist(rows), tmp_path / "own" / "ops.parquet")
-    even, skewed = (item.works[0].dims for item in read_works(tmp_path, TRAINED))
+    works = [item.works[0] for item in read_works(tmp_path, TRAINED)]
+    even, skewed = (work.dims for work in works[:2])
+    all_rows, some = (work.read_bytes - 8.0 * 65536 for work in works[2:])
+    assert some < 0.6 * all_rows == pytest.approx(0.6 * 32.0 * 10000, rel=0.01)
     assert isinstance(even, RowDims)
     assert isinstance(skewed, RowDims)
     assert even.run == 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import take_problems
+from wavecast.analyzer.models.frame.problems import as_columns, join_problems, problems_from, take_problems
 from wavecast.analyzer.models.vector.model import MODEL, simulate
 from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW, VectorKernel, VectorProblems, problems_of
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
@@ -37,26 +37,24 @@ def problem(
     before: float = 0.0,
 ) -> VectorProblems:
     elements = float(rows * columns)
-    return VectorProblems(
-        kind=np.array([int(kind)]),
-        read_bytes=np.array([elements * width]),
-        written_bytes=np.array([elements * width]),
-        elements=np.array([elements]),
-        rows=np.array([float(rows)]),
-        columns=np.array([float(columns)]),
-        flops=np.array([elements]),
-        launches=np.array([launches]),
-        moved_since_bytes=np.array([moved_since]),
-        host_floor_ns=np.array([floor_ns]),
-        host_ratio=np.array([1.0]),
-        index_operations=np.array([operations]),
-        sector_bytes=np.array([sectors]),
-        scattered=np.zeros(1),
-        in_turn=np.ones(1),
-        before_bytes=np.array([before]),
-        before_sector_bytes=np.zeros(1),
-        is_by_profiler=np.zeros(1),
-        is_stand_in=np.array([0.0]),
+    return problems_from(
+        VectorProblems,
+        1,
+        kind=int(kind),
+        read_bytes=elements * width,
+        written_bytes=elements * width,
+        elements=elements,
+        rows=rows,
+        columns=columns,
+        flops=elements,
+        launches=launches,
+        moved_since_bytes=moved_since,
+        host_floor_ns=floor_ns,
+        host_ratio=1.0,
+        index_operations=operations,
+        sector_bytes=sectors,
+        in_turn=1.0,
+        before_bytes=before,
     )
 
 
@@ -71,16 +69,6 @@ def fleet_of(name: str, **changes: float) -> Fleet:
 
 def time_on(problems: VectorProblems, name: str, **changes: float) -> float:
     return float(times(problems, fleet_of(name, **changes))[0])
-
-
-def stacked(*parts: VectorProblems) -> VectorProblems:
-    names = [item.name for item in fields(VectorProblems)]
-    return VectorProblems(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
-def as_column(problems: VectorProblems) -> VectorProblems:
-    names = [item.name for item in fields(VectorProblems)]
-    return VectorProblems(**{name: getattr(problems, name)[:, None] for name in names})
 
 
 kinds = st.sampled_from(list(VectorKernel))
@@ -112,10 +100,10 @@ def test_a_faster_gpu_is_never_slower(kind: VectorKernel, rows: int) -> None:
 
 
 def test_problems_against_a_fleet_equal_pairs() -> None:
-    problems = stacked(
-        *(problem(kind, rows, columns) for kind in VectorKernel for rows, columns in ((7, 50), (9000, 3000)))
+    problems = join_problems(
+        [problem(kind, rows, columns) for kind in VectorKernel for rows, columns in ((7, 50), (9000, 3000))]
     )
-    table = times(as_column(problems), FLEET)
+    table = times(as_columns(problems), FLEET)
     count = len(problems.kind)
     assert table.shape == (count, len(FLEET.gpus))
     columns = np.arange(count) * 7 % len(FLEET.gpus)
@@ -244,17 +232,20 @@ def work(family: Family, dims: RowDims | None = None) -> Work:
 def test_works_become_problems_of_their_kind() -> None:
     row = RowDims(rows=1000, columns=500)
     families = (Family.NORMALIZATION, Family.SOFTMAX, Family.REDUCTION, Family.EMBEDDING, Family.OPTIMIZER)
-    found = problems_of([*(work(family, row) for family in families), work(Family.SOFTMAX)], [])
+    held, longer = (work(Family.SOFTMAX, RowDims(rows=500_000 // count, columns=count)) for count in (5000, 10_000))
+    found = problems_of([*(work(family, row) for family in families), held, longer, work(Family.SOFTMAX)], [])
     expected = [
         VectorKernel.ROW_NORM,
         VectorKernel.SOFTMAX,
         VectorKernel.REDUCTION,
         VectorKernel.GATHER,
         VectorKernel.LIST,
+        VectorKernel.HELD_SOFTMAX,
+        VectorKernel.SOFTMAX,
         VectorKernel.ELEMENTWISE,
     ]
     assert found.kind.tolist() == expected
-    assert found.elements.tolist() == [500_000.0] * 5 + [1e6]
+    assert found.elements.tolist() == [500_000.0] * 7 + [1e6]
     assert not found.host_floor_ns.any()
 
 
@@ -274,11 +265,11 @@ def test_blocks_share_long_rows_of_normalisations_but_not_of_softmax() -> None:
     assert found.columns.tolist() == [LONG_ROW, 4.0 * LONG_ROW]
 
 
-def test_groups_keep_event_times_of_small_ops_apart() -> None:
+def test_groups_keep_event_times_of_small_ops_and_index_arithmetic_apart() -> None:
     assert MODEL.group is not None
     cases = (problem(), problem(columns=8, floor_ns=np.nan), problem(floor_ns=np.nan), problem(VectorKernel.TOKEN_ROPE))
-    found = MODEL.group(stacked(*cases))
-    assert [GROUP_NAMES[code] for code in found] == ["elementwise", "host-bound", "elementwise", "serving"]
+    found = MODEL.group(join_problems([*cases, problem(operations=14.0)]))
+    assert [GROUP_NAMES[code] for code in found] == ["elementwise", "host-bound", "elementwise", "serving", "indexed"]
 
 
 @pytest.mark.parametrize(
@@ -412,6 +403,20 @@ def test_a_host_tells_its_floor_by_its_shortest_rows(tmp_path: Path) -> None:
     )
 
 
+def test_a_warp_takes_several_short_rows_of_a_softmax_and_few_blocks_hold_long_ones() -> None:
+    held, read = VectorKernel.HELD_SOFTMAX, VectorKernel.SOFTMAX
+    cases = ((read, 1 << 20, 2, 4), (read, 1 << 20, 32, 4), (read, 64, 1024, 4), (read, 64, 1024, 2))
+    cases += ((held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4))
+    short, wide, single, half, roomy, crowded = (time_on(problem(*case), "H100 SXM5 80GB") for case in cases)
+    assert (short < 0.3 * wide, half > 1.1 * single, crowded > 1.2 * roomy) == (True, True, True)
+
+
+def test_what_is_only_written_goes_to_memory_faster() -> None:
+    copied = problem(rows=1 << 15, columns=1 << 15)
+    filled = replace(copied, read_bytes=np.zeros(1), written_bytes=2 * copied.written_bytes)
+    assert time_on(filled, "A100 SXM4 80GB") == pytest.approx(time_on(copied, "A100 SXM4 80GB") / 1.1, rel=0.02)
+
+
 def test_later_rows_of_silu_are_two_kernels_that_move_five_tensors(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow
@@ -434,12 +439,13 @@ def test_later_rows_of_silu_are_two_kernels_that_move_five_tensors(tmp_path: Pat
 
 def test_kinds_that_err_alike_are_a_group() -> None:
     assert MODEL.group is not None
-    names = [GROUP_NAMES[code] for code in MODEL.group(stacked(*(problem(kind) for kind in VectorKernel)))]
+    names = [GROUP_NAMES[code] for code in MODEL.group(join_problems([problem(kind) for kind in VectorKernel]))]
     assert dict(zip(VectorKernel, names, strict=True)) == dict.fromkeys(VectorKernel, "serving") | {
         VectorKernel.ELEMENTWISE: "elementwise",
         VectorKernel.ROW_NORM: "row norm",
         VectorKernel.REDUCTION: "row norm",
         VectorKernel.SOFTMAX: "softmax",
+        VectorKernel.HELD_SOFTMAX: "softmax",
         VectorKernel.GATHER: "gather",
         VectorKernel.GATHER_SHARD: "gather",
         VectorKernel.LIST: "list",

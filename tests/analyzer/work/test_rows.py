@@ -152,6 +152,7 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::nll_loss_backward", (tensor(), tensor(40, 9), tensor(40, dtype="int64"), None, 1), RowKernel.PICK),
         ("aten::nll_loss_backward", (tensor(40), tensor(40, 9), tensor(40, dtype="int64"), None, 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
+        ("aten::nonzero", (tensor(4, 9),), RowKernel.STREAM),
         ("aten::mode", (tensor(4, 9), 1), None),
         ("aten::median", (tensor(4, 9), 1), RowKernel.TOP_ROWS),
         ("aten::median", (tensor(40, 900),), RowKernel.SORT_SEGMENTS),
