@@ -218,9 +218,10 @@ def work_by_iteration(
         ),
     )
     weights = np.asarray(duration_ns, dtype=np.float64)
-    spent = np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
+    spent = np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=len(table.start_ns))
     held = np.bincount(at[at >= 0], minlength=len(table.start_ns))
-    return np.maximum(spent, held * (spent.max(initial=0.0) / max(int(held.max(initial=0)), 1)))
+    alike = held * (spent.max(initial=0.0) / max(int(held.max(initial=0)), 1))
+    return np.asarray(np.maximum(spent, alike), dtype=np.float64)
 
 
 def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> Rows:

@@ -4,5 +4,6 @@ import torch
 
 from ...errors import CaptureError
 
-if torch.__version__ < (2, 5):  # earlier ones lack shape rules and hooks that shapes are recorded with
+# Earlier ones lack shape rules and hooks that shapes are recorded with.
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
     raise CaptureError(f"recording by shapes needs torch 2.5 or later, and this is {torch.__version__}")

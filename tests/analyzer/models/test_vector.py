@@ -405,8 +405,8 @@ def test_a_host_tells_its_floor_by_its_shortest_rows(tmp_path: Path) -> None:
 
 def test_a_warp_takes_several_short_rows_of_a_softmax_and_few_blocks_hold_long_ones() -> None:
     held, read = VectorKernel.HELD_SOFTMAX, VectorKernel.SOFTMAX
-    cases = ((read, 1 << 20, 2, 4), (read, 1 << 20, 32, 4), (read, 64, 1024, 4), (read, 64, 1024, 2))
-    cases += ((held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4))
+    cases = [(read, 1 << 20, 2, 4), (read, 1 << 20, 32, 4), (read, 64, 1024, 4), (read, 64, 1024, 2)]
+    cases += [(held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4)]
     short, wide, single, half, roomy, crowded = (time_on(problem(*case), "H100 SXM5 80GB") for case in cases)
     assert (short < 0.3 * wide, half > 1.1 * single, crowded > 1.2 * roomy) == (True, True, True)
 
