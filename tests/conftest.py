@@ -354,4 +354,4 @@ def graph_files(request: pytest.FixtureRequest) -> Callable[[], GraphFiles]:
 @pytest.fixture(autouse=True)
 def _day_of_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the shipped prices on a day soon after they were listed: what is said of their age stays the same."""
-    monkeypatch.setattr("wavecast.specs.prices.age.today", lambda: DAY_OF_PRICES)
+    monkeypatch.setattr("wavecast.specs.prices.book.today", lambda: DAY_OF_PRICES)

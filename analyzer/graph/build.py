@@ -6,8 +6,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...formats.trace.column import MISSING
-from ...formats.trace.iterations import NEVER_NS as NEVER_LAUNCHED_NS
-from ...formats.trace.iterations import host_steps, locate_iterations
+from ...formats.trace.iterations import NEVER_NS as NEVER_LAUNCHED_NS, host_steps, locate_iterations
 from ...formats.trace.tables import Trace
 from .graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, Lane, NodeKind, Nodes
 from .hosts import HostNodes, host_nodes

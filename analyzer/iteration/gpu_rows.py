@@ -8,7 +8,7 @@ import numpy as np
 from ...arrays import Floats, none_for_nan
 from ...records import dataclass
 from ...specs.generations import why_untested
-from ...specs.prices.age import warn_of_age
+from ...specs.prices.book import warn_of_age
 from ..memory.fit import Fit, fit_on
 from ..prediction.prediction import METHODS, Method, Prediction
 from ..replay.causes import CAUSES

@@ -10,10 +10,8 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.frame.problems import problems_from
-from .attention_backward import TABLE as FORWARD
-from .attention_backward import load_forward
-from .own_attention import FORMATS as OWN_FORMATS
-from .own_attention import load_own_attention
+from .attention_backward import TABLE as FORWARD, load_forward
+from .own_attention import FORMATS as OWN_FORMATS, load_own_attention
 from .own_ops import BYTES
 from .samples import MeasurementTable, Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 from .table_columns import check_known

@@ -16,20 +16,13 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...records import dataclass
 from ..work.communication import CollectiveKind
+from .collective import KINDS
 
 _MOST_BYTES: Final = 16 << 20
 _PROGRAM: Final = re.compile(r"\b(\w+?)_perf\b")
 _RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\S+\s+\[[^\]]*\]\s+(.+?)\s*$")
 _ROW: Final = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
-_KINDS: Final = {
-    "all_reduce": CollectiveKind.ALL_REDUCE,
-    "all_gather": CollectiveKind.ALL_GATHER,
-    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-    "alltoall": CollectiveKind.ALL_TO_ALL,
-    "broadcast": CollectiveKind.BROADCAST,
-    "reduce": CollectiveKind.REDUCE,
-    "sendrecv": CollectiveKind.SEND_RECEIVE,
-}
+_KINDS: Final = {**KINDS, "sendrecv": CollectiveKind.SEND_RECEIVE}
 _ELEMENT_BYTES: Final = {
     **dict.fromkeys(("int8", "uint8", "f8e4m3", "f8e5m2"), 1.0),
     **dict.fromkeys(("half", "bfloat16"), 2.0),

@@ -8,8 +8,7 @@ from typing import Any, Final
 from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.registry import OP_MODELS, OpModel
-from .networks import NODES
-from .networks import load_samples as load_nodes
+from .networks import NODES, load_samples as load_nodes
 from .samples import Samples, has_rows
 
 SampleReader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]

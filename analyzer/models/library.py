@@ -131,6 +131,11 @@ class Library:
             return fleet
         return scale_gpus(fleet, {gpu: found for gpu, found in self.factors.items() if (name, gpu) not in self.spared})
 
+    @property
+    def seen_chips(self) -> frozenset[str]:
+        """Return the chips that any model was trained on."""
+        return frozenset(chip for fitted in self.fitted.values() for chip in fitted.trained_chips)
+
     def trained_chips(self, name: str) -> frozenset[str]:
         """Return the chips that the model was trained on."""
         return self.fitted[name].trained_chips

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...errors import parameter
 from ...formats.trace.printable import clean_text
-from ...specs.prices.age import describe_dates
+from ...specs.prices.book import describe_dates
 from ...specs.prices.listing import PriceKind, PriceOrigin
 from ..iteration.decision.electricity import Electricity, JobEnergy
 from .columns import number_column

@@ -22,8 +22,7 @@ from typing import Any
 
 import click
 import numpy as np
-from wavecast.analyzer.measurements.own_convolution import DIRECTIONS, RATES
-from wavecast.analyzer.measurements.own_convolution import load_own as load_own_convolutions
+from wavecast.analyzer.measurements.own_convolution import DIRECTIONS, RATES, load_own as load_own_convolutions
 from wavecast.analyzer.measurements.own_ops import COLUMNS, TABLE, read_own
 from wavecast.analyzer.measurements.own_products import LAYOUTS, OUT_BYTES, load_own_products
 from wavecast.analyzer.measurements.readers import load_tables

@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..trace.column import MISSING, Column, build_table, renumber, row_count
-from ..trace.column import take_rows as take_table_rows
+from ..trace.column import MISSING, Column, build_table, renumber, row_count, take_rows as take_table_rows
 from ..trace.signature import Signature
 from ..trace.tables import TABLES, Meta, OpTable, Phase, Quality, Trace, Workload
 from .builder import build_groups

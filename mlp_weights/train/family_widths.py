@@ -75,8 +75,7 @@ def errors_of(data: Path, withheld: Withheld | None) -> tuple[Sizes, set[str]]:
     for row, gpu, ops in recorded_ops(data, weights):
         chips.add(chip_of(gpu))
         families, time_ns = [Family(family) for family in ops.family], ops.predicted_ns[:, None]
-        trained = {chip for fitted in weights.library_for(gpu).fitted.values() for chip in fitted.trained_chips}
-        family = family_half_widths(families, time_ns, [gpu], trained)[:, 0]
+        family = family_half_widths(families, time_ns, [gpu], weights.library_for(gpu).seen_chips)[:, 0]
         alone = np.square(ops.half_width) - np.square(family)
         known = (ops.measured_ns > 0) & (ops.predicted_ns > 0) & np.isfinite(alone)
         excess = np.square(np.log(ops.predicted_ns[known] / ops.measured_ns[known])) - alone[known]

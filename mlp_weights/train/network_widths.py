@@ -36,8 +36,7 @@ from ...analyzer.models.library import load_library
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
 from ...analyzer.prediction.sum_interval import busy_interval_ns
 from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
-from ...analyzer.questions.score.own_networks import TABLE as OWN
-from ...analyzer.questions.score.own_networks import recorded_ops
+from ...analyzer.questions.score.own_networks import TABLE as OWN, recorded_ops
 from ...analyzer.questions.score.report import NetworkRow, ThroughputRow
 from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
@@ -142,8 +141,7 @@ def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
 def own_errors(data: Path, weights: Weights) -> Iterator[NetworkError]:
     """Yield the errors of our own recordings, as these weights predict them from shapes."""
     for _, gpu, ops in recorded_ops(data, weights):
-        trained = {chip for fitted in weights.library_for(gpu).fitted.values() for chip in fitted.trained_chips}
-        shared = float(shared_half_widths(ops.kind, [gpu], trained)[0])
+        shared = float(shared_half_widths(ops.kind, [gpu], weights.library_for(gpu).seen_chips)[0])
         yield NetworkError(
             chip=chip_of(gpu),
             kind=ops.kind,

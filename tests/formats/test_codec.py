@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast.errors import TraceError
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.column import build_table

@@ -12,8 +12,7 @@ import pytest
 from wavecast import load_trace
 from wavecast.errors import TraceError
 from wavecast.formats.files import open as files
-from wavecast.formats.kineto import import_kineto
-from wavecast.formats.kineto import read as kineto_read
+from wavecast.formats.kineto import import_kineto, read as kineto_read
 from wavecast.formats.trace.codec import MAX_RECORD_BYTES, decode
 from wavecast.formats.trace.signature_json import MAX_SIGNATURE_BYTES
 

@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.errors import TraceError
-from wavecast.formats.kineto import import_kineto
-from wavecast.formats.kineto import read as kineto_read
+from wavecast.formats.kineto import import_kineto, read as kineto_read
 from wavecast.formats.trace.tables import Trace
 from wavecast.formats.trace.validate import validate
 

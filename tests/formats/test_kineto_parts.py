@@ -15,8 +15,7 @@ from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.errors import TraceError
 from wavecast.formats.files import open as files
 from wavecast.formats.files.open import load_trace
-from wavecast.formats.kineto import part as kineto_part
-from wavecast.formats.kineto import read as kineto_read
+from wavecast.formats.kineto import part as kineto_part, read as kineto_read
 from wavecast.formats.trace.tables import Quality, Trace
 from wavecast.formats.trace.validate import validate
 from wavecast.specs.catalog import load_catalog

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace.codec import encode

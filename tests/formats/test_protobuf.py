@@ -6,8 +6,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.errors import TraceError
 from wavecast.formats.files.protobuf import as_text, declare, parse
 

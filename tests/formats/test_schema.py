@@ -9,8 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast.formats.trace.codec import encode
 from wavecast.formats.trace.schema import build_schema, render_schema
 from wavecast.formats.trace.tables import Trace

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu, match_device

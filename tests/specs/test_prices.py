@@ -11,7 +11,7 @@ from wavecast.errors import InputError, UnknownGpuError
 from wavecast.specs.gpu import Catalog
 from wavecast.specs.instances import find_machines
 from wavecast.specs.nodes import Node, load_nodes
-from wavecast.specs.prices import age
+from wavecast.specs.prices import book as books
 from wavecast.specs.prices.book import PriceBook, load_listings, plain_cloud, prices_of, shipped_prices
 from wavecast.specs.prices.given import read_given
 from wavecast.specs.prices.listing import Listing, PriceKind, PriceOrigin
@@ -225,12 +225,12 @@ def test_the_narrower_name_wins_whatever_stands_first(catalog: Catalog) -> None:
 
 
 def test_old_prices_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(age, "today", lambda: date(2026, 11, 23))
-    assert age.median_age_days(["2026-11-13", "2026-10-24", None]) == 20
-    assert age.warn_of_age(["2026-08-25"]) == ()
-    assert age.warn_of_age(["2026-08-24"]) == (
+    monkeypatch.setattr(books, "today", lambda: date(2026, 11, 23))
+    assert books.median_age_days(["2026-11-13", "2026-10-24", None]) == 20
+    assert books.warn_of_age(["2026-08-25"]) == ()
+    assert books.warn_of_age(["2026-08-24"]) == (
         "prices are 91 days old on the median: give today's with price or prices",
     )
-    assert age.warn_of_age([None]) == ()
-    assert age.describe_dates(["2026-11-13", None]) == "2026-11-13, 10 days old on the median; undated"
-    assert age.describe_dates(["2027-01-01"]) == "2027-01-01, 0 days old on the median"
+    assert books.warn_of_age([None]) == ()
+    assert books.describe_dates(["2026-11-13", None]) == "2026-11-13, 10 days old on the median; undated"
+    assert books.describe_dates(["2027-01-01"]) == "2027-01-01, 0 days old on the median"

@@ -40,6 +40,7 @@ from ..frame.parameters import Values, priors
 from .kernels import (
     CLASS_NAMES,
     KILO,
+    PARAMETERS as KERNEL_PARAMETERS,
     REFERENCE_DIM,
     as_run,
     dram_bytes_per_s,
@@ -51,7 +52,6 @@ from .kernels import (
     lift,
     speed_ratio,
 )
-from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import (
     SIZES,
     ArithmeticFormat,

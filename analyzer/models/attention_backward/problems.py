@@ -9,8 +9,7 @@ from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work
-from ..attention.problems import RATES, AttentionProblems, operand_bytes, seen_pairs
-from ..attention.problems import problems_of as forward_problems_of
+from ..attention.problems import RATES, AttentionProblems, operand_bytes, problems_of as forward_problems_of, seen_pairs
 from ..frame.problems import dims_of, problem_columns, rates_of
 
 

@@ -40,8 +40,7 @@ from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .experts import PARAMETERS as EXPERT_PARAMETERS
-from .experts import exchange_s, nic_bytes_per_s
+from .experts import PARAMETERS as EXPERT_PARAMETERS, exchange_s, nic_bytes_per_s
 from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
 HOST_HALF_WIDTH: Final = 0.55

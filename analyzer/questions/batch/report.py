@@ -24,8 +24,7 @@ from ....records import dataclass
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile, spread_weights
 from .parts import PartFolder, TracePart
-from .workers import BatchFailure, refusals_of, rows_of
-from .workers import Rows as PartRows
+from .workers import BatchFailure, Rows as PartRows, refusals_of, rows_of
 
 DAY_NS: Final = 86_400e9
 DAY_H: Final = 24.0

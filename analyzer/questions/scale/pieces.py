@@ -109,8 +109,7 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     is_merged |= bool(find_compiled(rank.trace).is_region.any())
     workload = shape_workload(trace)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_merged)
-    trained = {chip for fitted in library.fitted.values() for chip in fitted.trained_chips}
-    shared = job_half_widths(kind, workload.family, gpus, trained)
+    shared = job_half_widths(kind, workload.family, gpus, library.seen_chips)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from wavecast.analyzer.graph.build import build_graph, finish_graph
 from wavecast.analyzer.graph.critical import CriticalPath, critical_path
 from wavecast.analyzer.graph.graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, NodeKind, Nodes

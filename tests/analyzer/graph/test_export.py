@@ -10,8 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.export import ON_PATH, mark_critical_path, to_networkx
 from wavecast.analyzer.graph.export.ops import data_links

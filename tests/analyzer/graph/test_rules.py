@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import NEVER_NS, EdgeKind, Graph
 from wavecast.analyzer.graph.latencies import Term, generation_latencies

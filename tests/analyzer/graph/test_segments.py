@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.graph.segments import accumulate_segments, search_segments
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=12)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.critical import summarize_path
 from wavecast.analyzer.graph.export.op_graph import PRECEDENCE, OpGraph, join_op_graph

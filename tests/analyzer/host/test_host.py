@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wavecast
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.host.costs import HostCosts, load_host_costs
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.analyzer.host.named import load_anchor, reference_speed, usual_mix

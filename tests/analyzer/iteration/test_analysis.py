@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast.analyzer.iteration import op_rows
 from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction, OpPrediction

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import wavecast
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.iteration.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.iteration.report import GpuPrediction
 from wavecast.analyzer.page.page import Chart

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.memory.allocator import CachingAllocator
 
 MIB = 1 << 20

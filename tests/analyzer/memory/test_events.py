@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.memory import MemoryCategory, MemoryMethod, MemoryUse, describe_memory, explain_missing_memory
 from wavecast.analyzer.memory.events import pair_events
 from wavecast.analyzer.recorded.window import select_window

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.memory import MemoryCategory, MemoryMethod, MemoryUse, fit_on
 from wavecast.analyzer.memory.fit import CONTEXT_BYTES, UNREPORTED_RATIO, matmul_workspace_bytes, usable_bytes
 from wavecast.specs.catalog import load_catalog

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.attention_backward import load_forward, load_samples
 from wavecast.analyzer.models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.collective import load_samples
 from wavecast.analyzer.measurements.fabric import calibrate_fabric, with_ratios

@@ -6,8 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
 from wavecast.analyzer.models.convolution.nvidia import (
     best_fused,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.models.convolution import model as convolution
 from wavecast.analyzer.models.convolution.problems import problems_of_dims
 from wavecast.analyzer.models.frame import correction

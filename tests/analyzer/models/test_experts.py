@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.measurements.experts import load_samples
 from wavecast.analyzer.models.experts.model import MODEL, simulate
 from wavecast.analyzer.models.experts.problems import ExpertsProblems, least_work, problems_of

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.frame.gpu_physics import (
     DRAM_PARAMETERS,
     L2_PARAMETERS,

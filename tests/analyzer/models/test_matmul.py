@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, as_columns, join_problems, problems_from

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from
 from wavecast.analyzer.models.matmul.menus import RULES, ruled_tiles

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from

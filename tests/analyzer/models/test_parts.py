@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
 from wavecast.analyzer.models.frame.classes import time_by_class
 from wavecast.analyzer.models.frame.correction import Network, correct

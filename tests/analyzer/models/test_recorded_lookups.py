@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast import analyze, load_trace, scale, shard
 from wavecast.analyzer.models.embedding.estimate import estimate_indices
 from wavecast.analyzer.models.embedding.hits import characteristic_time, steady_misses, touched_rows

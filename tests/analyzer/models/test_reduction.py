@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.reduction.model import CODE_US, MODEL, simulate
 from wavecast.analyzer.models.reduction.problems import GROUP_NAMES, ReductionProblems, group, problems_of

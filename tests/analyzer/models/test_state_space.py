@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.state_space.model import MODEL, runs_fused

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import as_columns, join_problems, problems_from, take_problems
 from wavecast.analyzer.models.vector.model import MODEL, simulate

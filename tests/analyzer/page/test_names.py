@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.page.names import shorten_middle, tidy_kernel_name
 from wavecast.formats.trace.printable import clean_text
 

@@ -9,8 +9,7 @@ from inspect import getmembers, isfunction
 from pathlib import Path
 
 import pytest
-from wavecast.analyzer import page as page_room
-from wavecast.analyzer import questions
+from wavecast.analyzer import page as page_room, questions
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import (
     Line,

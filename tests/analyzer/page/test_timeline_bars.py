@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.page.timeline.bars import Excerpt, choose_rows, lay_bars, outermost
 from wavecast.analyzer.page.timeline.chart import chart_timeline

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.prediction.energy import (
     LANE_PICOJOULE_PER_BIT,
     NETWORK_PICOJOULE_PER_BIT,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import analyze_trace, run_analysis
 from wavecast.analyzer.iteration.op_rows import list_ops

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, problems_of
 from wavecast.analyzer.prediction.workload import median_by_group, moved_since, shape_workload

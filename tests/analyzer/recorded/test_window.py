@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.arrays import group_rows, share_busy_time
 from wavecast.formats.trace.column import build_table

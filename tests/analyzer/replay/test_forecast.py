@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.latencies import Term, generation_latencies
 from wavecast.analyzer.iteration.analyze import run_analysis

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.recorded.window import select_window

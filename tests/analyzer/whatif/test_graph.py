@@ -29,8 +29,8 @@ from wavecast.formats.trace.tables import (
     OpTable,
     TensorTable,
     Trace,
+    Workload as Ran,
 )
-from wavecast.formats.trace.tables import Workload as Ran
 
 STEP_NS = 10_000
 CALL_NS = 4_000

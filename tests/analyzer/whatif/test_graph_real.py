@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph

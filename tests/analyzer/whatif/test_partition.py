@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window

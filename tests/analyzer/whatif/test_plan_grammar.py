@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.whatif.parallel.grammar import format_plan, parse_plan
 from wavecast.analyzer.whatif.parallel.plan import (
     ExpertDispatch,

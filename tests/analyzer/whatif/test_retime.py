@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.window import select_window

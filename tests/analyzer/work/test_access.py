@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.work import Work, work_of
 from wavecast.analyzer.work.access import IN_TURN, SECTOR_BYTES, access_of, contiguous_copy
 from wavecast.formats.trace.signature import Argument, Signature, TensorSpec

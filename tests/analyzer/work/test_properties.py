@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.work import Work, work_of
 from wavecast.analyzer.work.registry import registered_names
 from wavecast.analyzer.work.traffic import distinct_count

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from wavecast.errors import InputError, OutputError, TraceError, WriteError
-from wavecast.formats.archive import Archive, init_archive, open_archive
-from wavecast.formats.archive import archive as archive_module
+from wavecast.formats.archive import Archive, archive as archive_module, init_archive, open_archive
 from wavecast.formats.archive.entry import Record, decode_record, encode_record, id_of_record, merge
 from wavecast.formats.archive.making import repair_archive
 from wavecast.formats.archive.seal import key_of, seal

@@ -26,9 +26,7 @@ from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.commands import measure as measure_command
-from wavecast.tracer.op_sweep import local as local_gpu
-from wavecast.tracer.op_sweep import sweep
-from wavecast.tracer.op_sweep import sweep as plan
+from wavecast.tracer.op_sweep import local as local_gpu, sweep, sweep as plan
 from wavecast.tracer.op_sweep.cases import Case
 from wavecast.tracer.op_sweep.local import default_dtypes, has_tf32, name_gpu
 

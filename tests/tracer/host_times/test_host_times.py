@@ -18,8 +18,7 @@ from torch import nn
 from wavecast.__main__ import wavecast as command
 from wavecast.formats.measured.host_file import HOST_KINDS, read_host_file
 from wavecast.formats.trace.meta import HostTimes
-from wavecast.tracer.host_times import measure
-from wavecast.tracer.host_times import measure as rounds
+from wavecast.tracer.host_times import measure, measure as rounds
 from wavecast.tracer.host_times.measure import clean_name, processor_name, read_cpuinfo
 from wavecast.tracer.host_times.pieces import HostPiece, pieces_here
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.measured.rerun import LocalDevice, Rerun

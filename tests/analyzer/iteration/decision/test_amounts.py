@@ -6,8 +6,7 @@ from collections.abc import Callable
 from math import isfinite
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.iteration.decision.amounts import read_bytes, read_count, read_duration_ns, read_ratio, read_usd
 from wavecast.errors import InputError
 

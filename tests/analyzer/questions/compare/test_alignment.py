@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.questions.compare.pairing import align
 
 SEQUENCES = st.lists(st.integers(0, 5), max_size=40).map(lambda items: np.array(items, dtype=np.int64))

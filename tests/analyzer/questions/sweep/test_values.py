@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.questions.sweep.figures import BANDWIDTH
 from wavecast.analyzer.questions.sweep.values import MOST_POINTS, ParameterQuantity, join_values, read_values
 from wavecast.errors import InputError

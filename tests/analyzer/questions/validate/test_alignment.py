@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from wavecast.analyzer.questions.validate.calls import Alignment, MatchRule, OpCalls, align
 
 MakeCalls = Callable[..., OpCalls]
