@@ -69,9 +69,5 @@ def _lengths(trace: Trace, window: Window) -> tuple[float, float, str]:
 
 
 def brief(time_ns: float) -> str:
-    """Write seconds or milliseconds, as sentences have them.
-
-    >>> brief(6.79e9), brief(31.68e6)
-    ('6.79 s', '31.7 ms')
-    """
+    """Write seconds or milliseconds, as sentences have them."""
     return f"{time_ns / 1e9:.2f} s" if time_ns >= 1e9 else f"{time_ns / 1e6:.1f} ms"

@@ -1,7 +1,5 @@
 """What measurements of one's own say of an engine: a server's recorded steps, or a log of requests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which program a measured iteration ran, by the words of its row."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
