@@ -1,5 +1,7 @@
 """What marks an iteration of a recording: one table of marks, the surest first, and the iterations that each makes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Final
 

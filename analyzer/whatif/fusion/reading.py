@@ -1,5 +1,7 @@
 """Reads ops with their tensors for the lowering: storages, sizes, and what their arguments say of rows."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 from typing import Final

@@ -1,5 +1,7 @@
 """Measured iterations on many GPUs, beside what is predicted: from sizes, or from a run on fewer GPUs."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import log, sqrt
