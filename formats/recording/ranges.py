@@ -72,7 +72,7 @@ def read_mark(name: str) -> tuple[int, int, str] | None:
     """Return what an annotation marks, the kind of the iteration, and for others than known ones what it is called.
 
     >>> read_mark("step[DECODE bs=8]")
-    (4, <ServingKind.DECODE: 2>, '')
+    (<Mark.SERVING: 4>, <ServingKind.DECODE: 2>, '')
     """
     for prefix, mark in _PREFIXES.items():
         if name.startswith(prefix):

@@ -82,7 +82,11 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
 
 
 def problems_from(problems: type[P], count: int, /, **columns: Any) -> P:
-    """Return n problems of columns, each an array or the same of all; what is not given is 0."""
+    """Return n problems of columns, each an array or the same of all; what is not given is 0.
+
+    >>> problems_from(type(problems), 2, m=[16.0, 32.0], n=8.0).n
+    array([8., 8.])
+    """
     return problems(**{
         item.name: np.full(
             count, columns.get(item.name, 0), dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
