@@ -14,6 +14,7 @@ from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....records import replace
 from ....specs.gpu import Gpu
+from ....specs.variants import LEAST_CAP_RATIO
 from ...iteration.analyze import report_on
 from ...iteration.result import Analysis, arrange
 from ...iteration.warnings import warn
@@ -80,7 +81,8 @@ def _values(gpu: Gpu, figure: DatasheetFigure) -> list[tuple[float, float]]:
     """Return less and more of a figure for each step; at least by one where it is a whole number."""
     base, unit = figure.read(gpu) or 0.0, figure.step
     if not unit:
-        return [(base / step, base * step) for step in STEPS]
+        least = LEAST_CAP_RATIO * gpu.tdp_w if figure.name == "tdp" else 0.0
+        return [(max(base / step, least), base * step) for step in STEPS]
     sizes = [max(round(base * (step - 1.0) / unit), 1) * unit for step in STEPS]
     return [(max(base - size, unit), base + size) for size in sizes]
 
