@@ -14,6 +14,7 @@ from ....formats.trace.tables import Trace
 from ....records import dataclass, replace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
+from ...graph.rules import lane_firsts
 from ...prediction.workload import GpuWorkload
 from ...recorded.compiled import CompiledCode, find_compiled, names_tensors, region_per_op
 from ...work import Family, are_of_family
@@ -173,8 +174,8 @@ def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:
     gap[links] = Term.NONE
     is_merged, gone = (np.zeros(len(table.row), dtype=bool) for _ in range(2))
     is_merged[links] = gone[launches] = True
-    # A merged kernel still waits for other streams, as the one that computes it does.
-    kept = ~((edges.kind == EdgeKind.LAUNCH) & is_merged[edges.target])
+    # A merged kernel still waits for other streams, as the one that computes it does; nothing else holds a lane's first.
+    kept = ~((edges.kind == EdgeKind.LAUNCH) & (is_merged & ~lane_firsts(table))[edges.target])
     kept &= ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
     changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
     return keep_edges(changed, kept)
