@@ -174,7 +174,7 @@ def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:
     gap[links] = Term.NONE
     is_merged, gone = (np.zeros(len(table.row), dtype=bool) for _ in range(2))
     is_merged[links] = gone[launches] = True
-    # A merged kernel still waits for other streams, as the one that computes it does; nothing else holds a lane's first.
+    # A merged kernel waits for other streams, as the one that computes it does; a lane's first has but its launch.
     kept = ~((edges.kind == EdgeKind.LAUNCH) & (is_merged & ~lane_firsts(table))[edges.target])
     kept &= ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
     changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
