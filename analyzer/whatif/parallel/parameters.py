@@ -52,7 +52,7 @@ def find_parameters(trace: Trace) -> Parameters:
     InputError where the recording does not identify tensors.
     """
     operands, ops = trace.operands, trace.ops
-    if not row_count(operands):
+    if not row_count(trace.tensors):
         raise InputError(
             "a plan for many GPUs needs to know which tensors each op reads: record the iteration with wavecast's own "
             "tracer (imported profiler files do not say it)"
