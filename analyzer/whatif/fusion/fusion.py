@@ -126,8 +126,7 @@ def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, reg
     number_of = np.full(row_count(trace.ops) + 1, MISSING, dtype=np.int64)
     number_of[numbers] = np.arange(len(numbers))
     is_generated = np.zeros(row_count(trace.ops) + 1, dtype=bool)
-    for kernel in found:
-        is_generated[list(kernel.ops)] = True
+    is_generated[[item for kernel in found for item in kernel.ops]] = True
     is_generated[:-1] &= region >= 0
     wanted = np.bincount(at, minlength=len(numbers))
     stands = _first_of(op, number_of, wanted)
