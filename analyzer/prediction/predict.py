@@ -59,7 +59,7 @@ def family_half_widths(
     names = [family.value if family else OTHER for family in families]
 
     def column(widths: Mapping[str, float]) -> Floats:
-        return np.array([[widths.get(name, widths[OTHER])] for name in names], dtype=np.float64)
+        return np.array([widths.get(name, widths[OTHER]) for name in names], dtype=np.float64).reshape(-1, 1)
 
     seen, unseen = (
         np.where(time_ns >= LONG_NS, column(widths[LONG]), column(widths[SHORT]))

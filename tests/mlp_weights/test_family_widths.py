@@ -42,3 +42,4 @@ def test_only_weights_that_saw_the_chip_speak_for_it() -> None:
         for trained, of_h100 in ((library, seen), (blind, unseen)):
             chips = trained.trained_chips("vector")
             assert family_half_widths(families, times, gpus, chips).T.tolist() == [of_h100, unseen]
+    assert family_half_widths([], np.zeros((0, 2)), gpus, set()).shape == (0, 2)

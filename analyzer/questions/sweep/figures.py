@@ -180,7 +180,9 @@ _NAMED: Final = (
     DatasheetFigure(name="pcie.bandwidth", words="bandwidth to the host, one direction", unit=BANDWIDTH,
            read=lambda gpu: gpu.pcie_bandwidth_bytes_per_s, change=lambda _, __: {}, aliases=("pcie", "host.bandwidth"),
            adjust=lambda gpu, value: replace(gpu, pcie_bandwidth_bytes_per_s=value)),
-    _of_key("power", "tdp_w", "power limit", POWER, "tdp", "power", "watts", short="tdp"),
+    DatasheetFigure(name="tdp", words="power limit: below the board's own, a cap", unit=POWER,
+           read=lambda gpu: gpu.power_cap_w or gpu.tdp_w, aliases=("power.tdp_w", "power", "watts"),
+           change=lambda gpu, value: {"power": {"tdp_w": max(value, gpu.tdp_w), "cap_w": value}}),
 )  # fmt: skip
 """Those that people ask for."""
 

@@ -14,6 +14,7 @@ from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....records import replace
 from ....specs.gpu import Gpu
+from ....specs.variants import LEAST_CAP_RATIO
 from ...iteration.analyze import report_on
 from ...iteration.result import Analysis, arrange
 from ...iteration.warnings import warn
@@ -33,30 +34,28 @@ def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
     named = [figure for name in SENSITIVE if (figure := find_figure(name)) is not None]
     if question.gpu.slice_name is not None:
         raise InputError(f"{parameter('on')}: {question.gpu.name} is a slice: vary the GPU that it is cut out of")
-    figures = [figure for figure in named if figure.read(question.gpu) and is_variable(question.gpu, figure)]
+    gpu = question.gpu
+    figures = [figure for figure in named if figure.read(gpu) and is_variable(gpu, figure)]
     variants = {
-        variant_name(question.gpu, changed): changed
+        variant_name(gpu, changed): changed
         for figure in figures
-        for pair in _values(question.gpu, figure)
+        for pair in _values(gpu, figure)
         for value in pair
-        if (changed := varied_figures(question.gpu, ((figure, value),)))
+        if (changed := varied_figures(gpu, ((figure, value),)))
     }
-    gpus = [question.gpu, *vary_gpu(question.gpu, variants, question.gpu_file)]
+    gpus = [gpu, *vary_gpu(gpu, variants, question.gpu_file)]
     result = run_on(question, gpus)
-    times = dict(zip((gpu.name for gpu in gpus), result.forecast.iteration_ns, strict=False))
-    busy = dict(zip((gpu.name for gpu in gpus), result.forecast.busy_ns, strict=False))
+    times = dict(zip((item.name for item in gpus), result.forecast.iteration_ns, strict=False))
+    busy = dict(zip((item.name for item in gpus), result.forecast.busy_ns, strict=False))
     found = []
     for figure in figures:
-        pairs = _values(question.gpu, figure)
-        names = [
-            [variant_name(question.gpu, varied_figures(question.gpu, ((figure, value),))) for value in pair]
-            for pair in pairs
-        ]
+        pairs = _values(gpu, figure)
+        names = [[variant_name(gpu, varied_figures(gpu, ((figure, value),))) for value in pair] for pair in pairs]
         tried_ns, busy_ns = (np.array([[known[name] for name in pair] for pair in names]) for known in (times, busy))
-        base = figure.read(question.gpu) or 1.0
+        base = figure.read(gpu) or 1.0
         steps = np.array([(more / base) / (less / base) for less, more in pairs])
         told = {"name": figure.name, "words": figure.words, "unit": figure.unit.shown, "base": base}
-        found.append(_elasticity(steps, tried_ns, busy_ns, float(times[question.gpu.name]), **told))
+        found.append(_elasticity(steps, tried_ns, busy_ns, float(times[gpu.name]), **told))
     report = report_on(result, ops_gpu=question.gpu, op_limit=0)
     unvaried = imagine(question.gpu, (), question.catalog, question.gpu_file)
     return SensitivityReport(
@@ -80,7 +79,8 @@ def _values(gpu: Gpu, figure: DatasheetFigure) -> list[tuple[float, float]]:
     """Return less and more of a figure for each step; at least by one where it is a whole number."""
     base, unit = figure.read(gpu) or 0.0, figure.step
     if not unit:
-        return [(base / step, base * step) for step in STEPS]
+        least = LEAST_CAP_RATIO * gpu.tdp_w if figure.name == "tdp" else 0.0
+        return [(max(base / step, least), base * step) for step in STEPS]
     sizes = [max(round(base * (step - 1.0) / unit), 1) * unit for step in STEPS]
     return [(max(base - size, unit), base + size) for size in sizes]
 

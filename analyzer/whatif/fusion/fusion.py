@@ -14,6 +14,7 @@ from ....formats.trace.tables import Trace
 from ....records import dataclass, replace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
+from ...graph.rules import lane_firsts
 from ...prediction.workload import GpuWorkload
 from ...recorded.compiled import CompiledCode, find_compiled, names_tensors, region_per_op
 from ...work import Family, are_of_family
@@ -125,8 +126,7 @@ def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, reg
     number_of = np.full(row_count(trace.ops) + 1, MISSING, dtype=np.int64)
     number_of[numbers] = np.arange(len(numbers))
     is_generated = np.zeros(row_count(trace.ops) + 1, dtype=bool)
-    for kernel in found:
-        is_generated[list(kernel.ops)] = True
+    is_generated[[item for kernel in found for item in kernel.ops]] = True
     is_generated[:-1] &= region >= 0
     wanted = np.bincount(at, minlength=len(numbers))
     stands = _first_of(op, number_of, wanted)
@@ -173,8 +173,8 @@ def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:
     gap[links] = Term.NONE
     is_merged, gone = (np.zeros(len(table.row), dtype=bool) for _ in range(2))
     is_merged[links] = gone[launches] = True
-    # A merged kernel still waits for other streams, as the one that computes it does.
-    kept = ~((edges.kind == EdgeKind.LAUNCH) & is_merged[edges.target])
+    # A merged kernel waits for other streams, as the one that computes it does; a lane's first has but its launch.
+    kept = ~((edges.kind == EdgeKind.LAUNCH) & (is_merged & ~lane_firsts(table))[edges.target])
     kept &= ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
     changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
     return keep_edges(changed, kept)

@@ -5,7 +5,6 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
-from ....errors import InputError
 from ....formats.trace.column import MISSING, row_count, take_rows
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import MemoryTable, Phase, Trace
@@ -48,15 +47,9 @@ class Parameters:
 def find_parameters(trace: Trace) -> Parameters:
     """Return the parameters: what existed before the iteration and has a gradient, or is read as they are.
 
-    A gradient is the last result in backward of the op that reads the parameter itself, of as many elements. Raises
-    InputError where the recording does not identify tensors.
+    A gradient is the last result in backward of the op that reads the parameter itself, of as many elements.
     """
     operands, ops = trace.operands, trace.ops
-    if not row_count(operands):
-        raise InputError(
-            "a plan for many GPUs needs to know which tensors each op reads: record the iteration with wavecast's own "
-            "tracer (imported profiler files do not say it)"
-        )
     storage_of = trace.tensors.storage.astype(np.int64)
     tail = tail_start(trace)
     reads = np.flatnonzero(~operands.is_output & (operands.op < tail) & (ops.phase[operands.op] != Phase.BACKWARD))

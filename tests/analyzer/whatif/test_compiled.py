@@ -20,6 +20,7 @@ from wavecast.analyzer.questions.analyze.page.headline import background
 from wavecast.analyzer.questions.scale.scale import scale_trace
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.values import split_count
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
@@ -395,6 +396,11 @@ def test_a_plan_of_one_rank_is_compiled_as_the_recording_is(root_dir: Path) -> N
     alone = report_on(run_analysis(trace, load_catalog(), targets=[h100])).predictions[0].iteration_ns
     (row,) = scale_trace(trace, load_catalog(), targets=[h100], plans=["dp=1"]).predictions
     assert row.iteration_ns == pytest.approx(alone, rel=0.01)
+
+
+def test_the_first_kernels_of_a_stream_begin_with_it_where_they_are_merged(gpu: Callable[..., Gpu]) -> None:
+    result = predict(build([relu(0, 1), relu(1, 2)]), gpu())
+    assert replay(result.graph, result.forecast.timing).min() >= 0.0
 
 
 def test_the_headline_tells_of_compiled_regions(gpu: Callable[..., Gpu]) -> None:

@@ -222,6 +222,11 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
     assert not any("fsdp" in plan or "zero" in plan for plan in found)
 
 
+def test_a_stage_of_a_pipeline_may_run_nothing(root_dir: Path, gpus: list[Gpu]) -> None:
+    few = load_trace(root_dir / "samples" / "seq2seq-inference-fp32-b64-shapes.json.gz")
+    assert all(ask(few, gpus, plans=[f"pp={stages}"], gpu_counts=[stages]).predictions for stages in (2, 4))
+
+
 def test_a_measured_step_needs_its_gpu(trace: Trace, gpus: list[Gpu]) -> None:
     with pytest.raises(InputError, match=r"say which with source=GPU"):
         scale_trace(trace, CATALOG, targets=gpus, plans=["dp=2"], measured_step_ns=3e7)

@@ -279,10 +279,11 @@ def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str,
         sizes_of({**sizes, "vocab_size": 128256, **wrong}, name="wrong", source="here")
 
 
-def test_longer_than_the_model_was_made_for_is_refused() -> None:
-    assert wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4095, output_tokens=1).to_records()
-    with pytest.raises(InputError, match=r"takes 4,096 tokens at most and engines refuse 4,097: ask for fewer"):
-        wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=4096, output_tokens=1)
+@pytest.mark.parametrize(("model", "most"), [("llama-2-7b", 4096), ("qwen3-32b", 40_960), ("gpt-oss-20b", 131_072)])
+def test_longer_than_the_model_was_made_for_is_refused(model: str, most: int) -> None:
+    assert wavecast.serve(model, to="H200 SXM", prompt_tokens=most - 1, output_tokens=1).to_records()
+    with pytest.raises(InputError, match=rf"takes {most:,} tokens at most and engines refuse {most + 1:,}: ask for"):
+        wavecast.serve(model, to="H200 SXM", prompt_tokens=most, output_tokens=1)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,15 @@ def test_what_cannot_be_varied_is_refused(vary: dict[str, str], part: str, gpt2:
         sweep_trace(ask(gpt2), vary)
 
 
+def test_less_power_than_the_board_has_is_a_cap(gpt2: Trace) -> None:
+    cut = [sweep(gpt2, gpu, tdp="200W,400W,700W").points for gpu in ("h100sxm", "h100sxm@400W")]
+    asked = run_analysis(gpt2, CATALOG, targets=[named(f"h100sxm@{watts}W") for watts in (200, 400, 700)])
+    for points in cut:
+        assert [point.iteration_ns for point in points] == pytest.approx(asked.forecast.iteration_ns[:3])
+    found = {item.name: item for item in find_sensitivity(ask(gpt2, "h100sxm@175W")).figures}
+    assert found["tdp"].elasticity < -0.5
+
+
 def test_sensitivity_is_the_slope_of_a_sweep(gpt2: Trace) -> None:
     report = find_sensitivity(ask(gpt2, "l40s"))
     found = {item.name: item for item in report.figures}
