@@ -3,7 +3,7 @@
 The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
 mlp_weights/train/network_widths.py learns it from whole networks. Where networks were measured on a GPU's own chip,
 its half-width comes from those on the other chips, where weights that never saw it are judged. Weights that saw it
-take no less than every chip's. But where our own recordings ran on such a chip, they say what these are off by there.
+take no less than every chip's. But on a GPU that our own recordings ran on, they say what these are off by there.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -80,14 +80,14 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu], trained: Set[st
     known = shared.get(name, {})
     every = float(known.get("every", constants["gpu_half_width"]))
     without, widest = known.get("without", {}), _widest(constants)
-    seen = {chip: kinds[name] for chip, kinds in constants.get("seen", {}).items() if chip in trained and name in kinds}
+    seen = {gpu: kinds[name] for gpu, kinds in constants.get("seen", {}).items() if name in kinds}
     blind = {chip: width for chip, width in without.items() if chip not in trained or width > every}
-    found = {**blind, **seen}
+    found = [(seen if chip_of(gpu) in trained else {}).get(gpu.name, blind.get(chip_of(gpu), every)) for gpu in gpus]
     beside = COMPILED_HALF_WIDTH if is_guessed else 0.0
     return np.array(
         [
-            widest if why_untested(gpu) is not None else float(np.hypot(found.get(chip_of(gpu), every), beside))
-            for gpu in gpus
+            widest if why_untested(gpu) is not None else float(np.hypot(width, beside))
+            for gpu, width in zip(gpus, found, strict=True)
         ]
     )
 

@@ -14,7 +14,7 @@ and the mean is not known better. `without` holds it for each chip that networks
 kind that one chip alone measured takes there what the same precision and mode show eagerly (compiled: with
 `COMPILED_HALF_WIDTH` beside), else all kinds together (`gpu_half_width`).
 
-`seen` holds what our own recordings show of weights that saw their chip: no network was trained on, so each is as
+`seen` holds by GPU what our own recordings show of weights that saw its chip: no network was trained on, so each is as
 strange to them as a user's is. It is never under `LEAST`, since a user has other versions of the libraries.
 
 `bias` is the mean of log(measured / predicted), `spread` that of its root mean square about it, `held` the share inside
@@ -45,7 +45,7 @@ from ...formats.files.open import load_trace, save_trace
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ...specs.catalog import load_catalog
-from ...specs.gpu import Rate, chip_of, peak_flops_per_s
+from ...specs.gpu import Gpu, Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu
 from .calibrate import least_held_width
 from .constants import Fitted, program
@@ -54,8 +54,8 @@ NAME: Final = "network_widths"
 ABOUT: Final = (
     "90 % half-widths, natural log, that whole networks show on chips left out. shared: of the error that all times "
     "from shapes alone share on one GPU (the board, its clocks under load, the software, what ops in a network do "
-    "otherwise than alone in a loop), by kind of iteration: from every chip, and without each. seen: on chips whose "
-    "networks were recorded, by weights that saw them. gpu_half_width: of all kinds together, for those that no "
+    "otherwise than alone in a loop), by kind of iteration: from every chip, and without each. seen: on GPUs whose "
+    "networks were recorded, by weights that saw their chip. gpu_half_width: of all kinds together, for those that no "
     "network tells of. unmeasured_half_width: of groups of problems without a measurement; declared, as half-precision "
     "convolutions showed it before any of them was measured. counts: networks by kind and chip."
 )
@@ -102,18 +102,18 @@ def main(data: Path, traces: Path | None) -> Fitted:
     """Print a line per kind and chip, and the half-widths."""
     weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
-    found = [*(scored_error(row) for row in rows), *own_errors(data, weights)]
+    found = [*(scored_error(row) for row in rows), *(error for _, error in own_errors(data, weights))]
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         found += predict_networks(data, folder)
     groups = by_kind_and_chip(item for item in found if item is not None)
-    seen = by_kind_and_chip(own_errors(data, choose_weights()))
+    seen = by_kind_and_chip(replace(error, chip=gpu.name) for gpu, error in own_errors(data, choose_weights()))
     values = {**widths_of(groups), "seen": seen_widths(seen)}
     print_groups(groups, values)
-    for kind, chips in seen.items():
-        for chip, parts in chips.items():
-            print_group(kind, f"{chip} seen", parts, values["seen"][chip][kind])
+    for kind, gpus in seen.items():
+        for gpu, parts in gpus.items():
+            print_group(kind, gpu, parts, values["seen"][gpu][kind])
     counts = {kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()}
     return values, counts, [data / NETWORKS, data / THROUGHPUT, data / OWN]
 
@@ -138,17 +138,14 @@ def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
     )
 
 
-def own_errors(data: Path, weights: Weights) -> Iterator[NetworkError]:
-    """Yield the errors of our own recordings, as these weights predict them from shapes."""
+def own_errors(data: Path, weights: Weights) -> Iterator[tuple[Gpu, NetworkError]]:
+    """Yield the GPUs and errors of our own recordings, as these weights predict them from shapes."""
     for _, gpu, ops in recorded_ops(data, weights):
         shared = float(shared_half_widths(ops.kind, [gpu], weights.library_for(gpu).seen_chips)[0])
-        yield NetworkError(
-            chip=chip_of(gpu),
-            kind=ops.kind,
-            log_ratio=float(np.log(ops.measured_ns.sum() / ops.predicted_ns.sum())),
-            fall=without_shared(1.0 - ops.low, -np.expm1(-shared)),
-            rise=without_shared(ops.high - 1.0, np.expm1(shared)),
-        )
+        log_ratio = float(np.log(ops.measured_ns.sum() / ops.predicted_ns.sum()))
+        fall = without_shared(1.0 - ops.low, -np.expm1(-shared))
+        rise = without_shared(ops.high - 1.0, np.expm1(shared))
+        yield gpu, NetworkError(chip=chip_of(gpu), kind=ops.kind, log_ratio=log_ratio, fall=fall, rise=rise)
 
 
 def without_shared(change: float, shared: float) -> float:
@@ -186,11 +183,11 @@ def widths_of(groups: Groups) -> dict[str, Any]:
 
 
 def seen_widths(groups: Groups) -> dict[str, dict[str, float]]:
-    """Return by chip and kind the half-width, on this chip, of a network that is not among these."""
+    """Return by GPU and kind the half-width there of a network that is not among these."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for kind, chips in groups.items():
-        for chip, rows in chips.items():
-            found[chip][kind] = half_width_of({str(number): [row] for number, row in enumerate(rows)})
+    for kind, gpus in groups.items():
+        for gpu, rows in gpus.items():
+            found[gpu][kind] = half_width_of({str(number): [row] for number, row in enumerate(rows)})
     return dict(found)
 
 

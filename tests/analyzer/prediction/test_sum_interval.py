@@ -55,6 +55,8 @@ def test_a_chip_that_weights_saw_and_networks_ran_on_is_surer() -> None:
     kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
     blind, seen = (shared_half_widths(kind, gpus, chips) for chips in (set(), {"GH100", "AD102"}))
     assert seen[0] < 0.6 * blind[0]
+    others = [find_gpu(load_catalog(), name) for name in ("H100 PCIe 80GB", "H20")]
+    assert (shared_half_widths(kind, others, {"GH100"}) >= blind[0] * 0.6).all()
     turing = [find_gpu(load_catalog(), "RTX 2080 Ti")]
     assert shared_half_widths(kind, turing, {"TU102"}) > shared_half_widths(kind, turing)
     assert seen[1:].tolist() == blind[1:].tolist()
