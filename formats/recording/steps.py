@@ -141,17 +141,23 @@ def _turn(values: Column) -> int:
 def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001
     """Return the iterations that a script's own annotations mark: the rarest that repeat around most launches.
 
-    One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may.
+    One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may,
+    else with whether it does. What comes after some turns only, as a head after layers, says that they are parts.
     """
     ranges = take_rows(marks, np.flatnonzero(marks.name == Mark.RANGE))
     rows = _outermost(ranges)
     held = np.searchsorted(launch, rows.end_ns, side="right") - np.searchsorted(launch, rows.start_ns)
-    size = _turn(np.unique(np.column_stack((rows.label, held)), axis=0, return_inverse=True)[1].reshape(-1))
+    keys = (
+        np.unique(np.stack((rows.label, each)), axis=1, return_inverse=True)[1].ravel() for each in (held, held > 0)
+    )
+    size = next((found for key in keys if (found := _turn(key)) > 1), 1)
     first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
     turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
+    between = np.searchsorted(launch, turn.start_ns[1:]) - np.searchsorted(launch, last[:-1], side="right") > 0
+    turns = [turn] if size > 1 and between.all() == between.any() else []
     alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
     found = []
-    for each in (*map(_outermost, alone), turn) if len(launch) else ():
+    for each in (*map(_outermost, alone), *turns) if len(launch) else ():
         held = np.searchsorted(launch, each.end_ns, side="right") - np.searchsorted(launch, each.start_ns)
         if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
             found.append((len(held), -int(held.sum()), _steps("an annotation that repeats", each, launch)))

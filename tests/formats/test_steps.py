@@ -173,6 +173,29 @@ def test_annotations_that_take_turns_are_an_iteration(pass_count: int) -> None:
     assert lengths_us(trace)[1:] == [4000] * 4
 
 
+@pytest.mark.parametrize(
+    ("parts", "loose_count", "expected"),
+    [
+        pytest.param([["forward", "backward", "step"]] * 6, 0, 6, id="counts-that-vary"),
+        pytest.param([["embed", "attention", "mlp", "attention", "mlp", "head"]], 0, 1, id="parts-of-one"),
+        pytest.param([["attention", "mlp"] * 5] * 3, 2, 3, id="parts-before-what-none-marks"),
+    ],
+)
+def test_parts_that_launch_differently_are_no_iterations(
+    parts: list[list[str]], loose_count: int, expected: int
+) -> None:
+    recorder, begin, counts = Recorder(), 0.0, (2, 4, 3, 5, 4, 2, 6)
+    for step in parts:
+        for at, part in enumerate([*step, *["loose"] * loose_count]):
+            count = counts[recorder.count % 7] if loose_count == 0 else 2
+            for number in range(count):
+                recorder.op(begin + 30 * number, 40, kernel=f"kernel_{at}_{count}")
+            if part != "loose":
+                recorder.span(part, begin, 290)
+            begin += 300
+    assert len(lengths_us(recorder.trace())) == expected
+
+
 @pytest.mark.parametrize("name", ["execute_context_0(0)_generation_8(8)", "iteration 3", "denoising step 3"])
 def test_what_runs_between_all_steps_belongs_to_the_one_before(name: str) -> None:
     """Sampling, or a backward pass, outside of the annotation; a pause after each third belongs to none."""
@@ -319,6 +342,15 @@ def test_ranks_of_one_process_number_in_a_file_are_refused(rank_count: int) -> N
         events += recorder.events
     with pytest.raises(TraceError, match=r"several recordings in one file: 10 correlation ids .*wavecast ranks"):
         import_kineto(json.dumps({"traceEvents": events}).encode())
+
+
+def test_a_driver_call_right_after_the_runtime_one_is_no_other_recording() -> None:
+    recorder = Recorder()
+    for at in range(10):
+        recorder.op(10 + 300 * at)
+    launches = [event for event in recorder.events if event["cat"] == "cuda_runtime"]
+    recorder.events += [{**event, "name": "cuLaunchKernel", "ts": event["ts"] + event["dur"]} for event in launches]
+    assert len(recorder.trace().kernels.name) == 10
 
 
 @pytest.mark.parametrize("count", [1, 3])
