@@ -92,13 +92,8 @@ def _steps(by: str, rows: MarkRows, launch: Column) -> Steps:
         at = np.searchsorted(launch, until_next) - 1
         latest = at_rows(launch, at, NEVER_NS)
         end = np.maximum(end, latest) if np.all(latest[:-1] > end[:-1]) else end
-    return Steps(
-        by=by,
-        start_ns=rows.start_ns,
-        end_ns=end,
-        kind=np.maximum(rows.kind, 0),
-        annotation=np.where(rows.name == Mark.SERVING, rows.label, MISSING),
-    )
+    called = np.where(rows.name == Mark.SERVING, rows.label, MISSING)
+    return Steps(by=by, start_ns=rows.start_ns, end_ns=end, kind=np.maximum(rows.kind, 0), annotation=called)
 
 
 def _outermost(rows: MarkRows) -> MarkRows:
@@ -154,7 +149,7 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
     turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
     between = np.searchsorted(launch, turn.start_ns[1:]) - np.searchsorted(launch, last[:-1], side="right") > 0
-    turns = [turn] if size > 1 and between.all() == between.any() else []
+    turns = [turn] if len(np.unique(rows.label)) > 1 < size and between.all() == between.any() else []
     alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
     found = []
     for each in (*map(_outermost, alone), *turns) if len(launch) else ():

@@ -13,6 +13,7 @@ from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.ranges import read_mark
 from wavecast.formats.trace.tables import ServingKind, Trace
+from wavecast.records import replace
 
 Event = dict[str, Any]
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
@@ -147,6 +148,15 @@ def test_what_libraries_annotate_marks_no_iteration() -> None:
     assert len(recorder.trace().iterations.start_ns) == 1
 
 
+def test_an_annotation_alone_marks_iterations_of_two_sizes() -> None:
+    recorder = Recorder()
+    for step in range(8):
+        recorder.span("train_batch", 1000 * step, 990)
+        for at in range(6 + step % 2):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    assert len(lengths_us(recorder.trace())) == 8
+
+
 def test_an_annotation_of_a_part_marks_no_iteration() -> None:
     recorder = Recorder()
     for step in range(4):
@@ -223,6 +233,8 @@ def test_work_in_no_iteration_is_said() -> None:
     assert list(describe_outside(recorder.trace())) == [
         "20% of the file's GPU time was launched in none of its iterations and is left out"
     ]
+    own = recorder.trace()
+    assert not list(describe_outside(replace(own, meta=replace(own.meta, source_format="wavecast"))))
 
 
 def test_numbered_parts_of_an_iteration_mark_none() -> None:
@@ -322,13 +334,14 @@ def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
         import_kineto(merged(100, 101))
 
 
-def test_ranks_that_a_number_alone_tells_apart_are_two() -> None:
+@pytest.mark.parametrize("name", ["rank ", "worker_", "local_rank=", "gpu"])
+def test_ranks_that_a_number_alone_tells_apart_are_two(name: str) -> None:
     events = json.loads(merged("rank", "rank"))["traceEvents"]
     for at, event in enumerate(events):
-        event["pid"] = f"rank {at // 30}"
+        event["pid"] = f"{name}{at // 30}"
         event["args"]["correlation"] = at // 3 + 1
     trace = import_kineto(json.dumps({"traceEvents": events}).encode())
-    assert (trace.meta.left_out, len(trace.ops.name), len(trace.kernels.name)) == ("rank 1", 10, 10)
+    assert (trace.meta.left_out, len(trace.ops.name), len(trace.kernels.name)) == (f"{name}1", 10, 10)
 
 
 @pytest.mark.parametrize("rank_count", [2, 8])
@@ -351,6 +364,17 @@ def test_a_driver_call_right_after_the_runtime_one_is_no_other_recording() -> No
     launches = [event for event in recorder.events if event["cat"] == "cuda_runtime"]
     recorder.events += [{**event, "name": "cuLaunchKernel", "ts": event["ts"] + event["dur"]} for event in launches]
     assert len(recorder.trace().kernels.name) == 10
+
+
+def test_a_step_that_lasts_no_time_beside_a_kernel_of_an_earlier_one_is_not_chosen() -> None:
+    recorder = Recorder()
+    for step in range(8):
+        recorder.span(f"ProfilerStep#{step}", 1000.0 * step, 999)
+        for at in range(6):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    kernels = [event for event in recorder.events if event["cat"] == "kernel"]
+    kernels[5]["dur"], kernels[5]["args"]["stream"] = 5e6, 9
+    assert working_iterations(recorder.trace()).tolist() == [0]
 
 
 @pytest.mark.parametrize("count", [1, 3])
