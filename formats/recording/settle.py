@@ -159,8 +159,7 @@ def _refuse_several(calls: CallRows, kernels: KernelRows) -> None:
     """Raise TraceError where launches have the correlations of like ones, one after the other: a merged file's."""
     order = np.lexsort((calls.start_ns, calls.name, calls.correlation))
     found = take_rows(calls, order[np.isin(calls.correlation[order], kernels.correlation[kernels.correlation > 0])])
-    is_like = (np.diff(found.correlation) == 0) & (np.diff(found.name) == 0)
-    again = is_like & (found.start_ns[1:] >= found.end_ns[:-1])
+    again = (np.diff(found.correlation) == 0) & (np.diff(found.name) == 0) & (found.start_ns[1:] >= found.end_ns[:-1])
     count, known = (len(np.unique(numbers)) for numbers in (found.correlation[1:][again], found.correlation))
     if count > max(_MOST_NESTED, _MOST_REUSED * known):
         raise TraceError(

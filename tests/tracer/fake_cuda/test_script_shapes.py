@@ -358,9 +358,7 @@ def test_autocast_and_scalers_made_at_the_top_of_a_script_are_on(
     assert checks["aten::_amp_foreach_non_finite_check_and_unscale_"] == scaled
 
 
-def test_a_recording_that_fails_ends_the_script(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_recording_that_fails_ends_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_dtype: str | None) -> None:
         raise ValueError("no precision")
 
