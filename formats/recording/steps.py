@@ -108,7 +108,7 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     """Return iterations that end with an optimizer's step; what is launched after the last one belongs to none.
 
     Optimizers that step one after another with nothing launched between end one iteration together. Where steps take
-    turns with different work (a generator's and a discriminator's), a whole turn is one.
+    turns with different work (a generator's and a discriminator's, a few of which may be odd), a whole turn is one.
     """
     rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == Mark.OPTIMIZER)))
     if len(rows.name) < 2 or not len(launch):
@@ -119,6 +119,9 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     count = np.diff(np.searchsorted(launch, end, side="right"))
     turn = _turn(count)
     turn = turn if turn <= _LONGEST_TURN else 1
+    if turn == 1 and len(count) >= _LONGEST_TURN:
+        pair = np.resize([np.median(count[at::2]) for at in range(2)], len(count))
+        turn += int(np.ptp(pair) > 0 and np.mean(count == pair) >= _LEAST_SHARE)
     last = end[(len(end) - 1) % turn :: turn]
     start = np.append(first_ns, last[:-1])
     if len(last) < 2:

@@ -84,20 +84,23 @@ def test_optimizer_steps_end_iterations(known: str) -> None:
     assert known == "neither" or lengths_us(trace)[0] == 995
 
 
-def test_a_turn_of_two_optimizers_is_one_iteration() -> None:
-    """A discriminator's steps and a generator's, and two optimizers that step one right after the other."""
+@pytest.mark.parametrize(("first_count", "extra", "length_us"), [(3, 0, 2000), (3, 1, 2000), (5, 1, 1000)])
+def test_a_turn_of_two_optimizers_is_one_iteration(first_count: int, extra: int, length_us: int) -> None:
+    """A discriminator's steps and a generator's, and two optimizers that step one right after the other.
+
+    One step with an op more changes nothing; steps that are all alike but for it take no turns.
+    """
     recorder = Recorder()
-    for step in range(4):
-        for at in range(3):
+    for step in range(6):
+        for at in range(first_count):
             recorder.op(2000.0 * step + 100 * at, 50)
-        recorder.span("Optimizer.step#Adam.step", 2000 * step + 400, 60)
-        for at in range(5):
+        recorder.span("Optimizer.step#Adam.step", 2000 * step + 600, 60)
+        for at in range(5 + extra * (step == 2)):
             recorder.op(2000.0 * step + 1000 + 100 * at, 50)
         recorder.span("Optimizer.step#Adam.step", 2000 * step + 1600, 60)
         recorder.span("Optimizer.step#SGD.step", 2000 * step + 1700, 60)
-    trace = recorder.trace()
-    assert lengths_us(trace)[1:] == [2000, 2000, 2000]
-    assert len(trace.iterations.start_ns) == 4
+    lengths = lengths_us(recorder.trace())
+    assert (len(lengths), round(sum(lengths[-4:]) / 4, -2)) == (12000 // length_us, length_us)
 
 
 @pytest.mark.parametrize(
