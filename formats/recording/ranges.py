@@ -196,16 +196,6 @@ class RangeCollector:
         sequence[parent[nodes]], forward_thread[parent[nodes]] = rows.sequence[nodes], 1
         chosen = np.flatnonzero(is_op)
         found = take_rows(rows, chosen)
-        self._builder.add(
-            make_rows(
-                OpRows,
-                len(chosen),
-                name=found.name,
-                thread=found.thread,
-                start_ns=found.start_ns,
-                duration_ns=found.duration_ns,
-                sequence=sequence[chosen],
-                forward_thread=forward_thread[chosen],
-                signature=found.inputs,
-            )
-        )
+        spans = {name: getattr(found, name) for name in ("name", "thread", "start_ns", "duration_ns")}
+        told = {"sequence": sequence[chosen], "forward_thread": forward_thread[chosen], "signature": found.inputs}
+        self._builder.add(make_rows(OpRows, len(chosen), **spans, **told))
