@@ -14,7 +14,7 @@ from .events import Event
 from .values import Integers
 
 Owner = int | str | float | None
-_RANK: Final = re.compile(r"(?!\W*(?i:rank|worker|process)\W*\d+\s*\Z)(.{0,200}?\S)\s*\d{1,20}\s*")
+_RANK: Final = re.compile(r"(?!(?:[\W_]|(?i:rank|worker|process|local|gpu))*\d+\s*\Z)(.{0,200}?\S)\s*\d{1,20}\s*")
 """`[TP00] 4711` of the host, `[TP00] 0` of its device: merging tools put the rank before the number. Not `rank 0`."""
 _DEVICE: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "xpu_sync"})
 _MOST_NAMED: Final = 4

@@ -129,17 +129,9 @@ class RangeCollector:
     def add(self, texts: Sequence[str], thread: Rows, start_ns: Rows, duration_ns: Rows) -> None:
         """Take ranges with what is written on them; those that are nothing known are left out."""
         read = [self._read(text) for text in texts]
-        columns = np.array(read, dtype=np.int64).reshape(-1, 5)
-        rows = _RangeRows(
-            kind=columns[:, 0],
-            name=columns[:, 1],
-            sequence=columns[:, 2],
-            is_stashed=columns[:, 3],
-            inputs=columns[:, 4],
-            thread=thread,
-            start_ns=start_ns,
-            duration_ns=duration_ns,
-        )
+        columns = np.array(read, dtype=np.int64).reshape(-1, 5).T
+        told = dict(zip(("kind", "name", "sequence", "is_stashed", "inputs"), columns, strict=True))
+        rows = _RangeRows(**told, thread=thread, start_ns=start_ns, duration_ns=duration_ns)
         marks = [row for row, text in enumerate(texts) if rows.kind[row] != _OP and read_mark(text)]
         spans = {name: getattr(rows, name)[marks] for name in ("thread", "start_ns", "duration_ns")}
         self._builder.add(mark_rows(self._builder, [texts[row] for row in marks], spans))
@@ -204,16 +196,6 @@ class RangeCollector:
         sequence[parent[nodes]], forward_thread[parent[nodes]] = rows.sequence[nodes], 1
         chosen = np.flatnonzero(is_op)
         found = take_rows(rows, chosen)
-        self._builder.add(
-            make_rows(
-                OpRows,
-                len(chosen),
-                name=found.name,
-                thread=found.thread,
-                start_ns=found.start_ns,
-                duration_ns=found.duration_ns,
-                sequence=sequence[chosen],
-                forward_thread=forward_thread[chosen],
-                signature=found.inputs,
-            )
-        )
+        spans = {name: getattr(found, name) for name in ("name", "thread", "start_ns", "duration_ns")}
+        told = {"sequence": sequence[chosen], "forward_thread": forward_thread[chosen], "signature": found.inputs}
+        self._builder.add(make_rows(OpRows, len(chosen), **spans, **told))

@@ -156,10 +156,10 @@ def _without_repeats(rows: TimedT, number: Rows) -> TimedT:
 
 
 def _refuse_several(calls: CallRows, kernels: KernelRows) -> None:
-    """Raise TraceError where launches have the correlations of other ones, one after the other: a merged file's."""
-    order = np.lexsort((calls.start_ns, calls.correlation))
+    """Raise TraceError where launches have the correlations of like ones, one after the other: a merged file's."""
+    order = np.lexsort((calls.start_ns, calls.name, calls.correlation))
     found = take_rows(calls, order[np.isin(calls.correlation[order], kernels.correlation[kernels.correlation > 0])])
-    again = (np.diff(found.correlation) == 0) & (found.start_ns[1:] >= found.end_ns[:-1])
+    again = (np.diff(found.correlation) == 0) & (np.diff(found.name) == 0) & (found.start_ns[1:] >= found.end_ns[:-1])
     count, known = (len(np.unique(numbers)) for numbers in (found.correlation[1:][again], found.correlation))
     if count > max(_MOST_NESTED, _MOST_REUSED * known):
         raise TraceError(

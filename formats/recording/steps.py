@@ -92,13 +92,8 @@ def _steps(by: str, rows: MarkRows, launch: Column) -> Steps:
         at = np.searchsorted(launch, until_next) - 1
         latest = at_rows(launch, at, NEVER_NS)
         end = np.maximum(end, latest) if np.all(latest[:-1] > end[:-1]) else end
-    return Steps(
-        by=by,
-        start_ns=rows.start_ns,
-        end_ns=end,
-        kind=np.maximum(rows.kind, 0),
-        annotation=np.where(rows.name == Mark.SERVING, rows.label, MISSING),
-    )
+    called = np.where(rows.name == Mark.SERVING, rows.label, MISSING)
+    return Steps(by=by, start_ns=rows.start_ns, end_ns=end, kind=np.maximum(rows.kind, 0), annotation=called)
 
 
 def _outermost(rows: MarkRows) -> MarkRows:
@@ -113,7 +108,7 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     """Return iterations that end with an optimizer's step; what is launched after the last one belongs to none.
 
     Optimizers that step one after another with nothing launched between end one iteration together. Where steps take
-    turns with different work (a generator's and a discriminator's), a whole turn is one.
+    turns with different work (a generator's and a discriminator's, a few of which may be odd), a whole turn is one.
     """
     rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == Mark.OPTIMIZER)))
     if len(rows.name) < 2 or not len(launch):
@@ -124,6 +119,9 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     count = np.diff(np.searchsorted(launch, end, side="right"))
     turn = _turn(count)
     turn = turn if turn <= _LONGEST_TURN else 1
+    if turn == 1 and len(count) >= _LONGEST_TURN:
+        pair = np.resize([np.median(count[at::2]) for at in range(2)], len(count))
+        turn += int(np.ptp(pair) > 0 and np.mean(count == pair) >= _LEAST_SHARE)
     last = end[(len(end) - 1) % turn :: turn]
     start = np.append(first_ns, last[:-1])
     if len(last) < 2:
@@ -141,17 +139,23 @@ def _turn(values: Column) -> int:
 def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001
     """Return the iterations that a script's own annotations mark: the rarest that repeat around most launches.
 
-    One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may.
+    One alone, or several in turn, as `forward`, `backward` and `step`: with what each launches, as not every step may,
+    else with whether it does. What comes after some turns only, as a head after layers, says that they are parts.
     """
     ranges = take_rows(marks, np.flatnonzero(marks.name == Mark.RANGE))
     rows = _outermost(ranges)
     held = np.searchsorted(launch, rows.end_ns, side="right") - np.searchsorted(launch, rows.start_ns)
-    size = _turn(np.unique(np.column_stack((rows.label, held)), axis=0, return_inverse=True)[1].reshape(-1))
+    keys = (
+        np.unique(np.stack((rows.label, each)), axis=1, return_inverse=True)[1].ravel() for each in (held, held > 0)
+    )
+    size = next((found for key in keys if (found := _turn(key)) > 1), 1)
     first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
     turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
+    between = np.searchsorted(launch, turn.start_ns[1:]) - np.searchsorted(launch, last[:-1], side="right") > 0
+    turns = [turn] if len(np.unique(rows.label)) > 1 < size and between.all() == between.any() else []
     alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
     found = []
-    for each in (*map(_outermost, alone), turn) if len(launch) else ():
+    for each in (*map(_outermost, alone), *turns) if len(launch) else ():
         held = np.searchsorted(launch, each.end_ns, side="right") - np.searchsorted(launch, each.start_ns)
         if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
             found.append((len(held), -int(held.sum()), _steps("an annotation that repeats", each, launch)))

@@ -139,12 +139,15 @@ def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> R
 def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Rows:
     """Return the rows of the captured iterations that do work, in order: at least a twentieth of the most of one.
 
-    Those that compile code for as much of their length are left out, where others do not.
+    Those that compile code for as much of their length are left out, where others do not; so are those that last no
+    time beside a kernel of an earlier one, as recorded.
 
     >>> busy_iterations(measured.iterations, np.array([5.0])).tolist()
     [0]
     """
     busy = np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0))
+    lasting: Mask = busy & (table.end_ns > table.start_ns)
+    busy = lasting if lasting.any() else busy
     settled: Mask = busy & (table.compiling_ns <= IDLE_RATIO * (table.end_ns - table.start_ns))
     return np.flatnonzero(settled if settled.any() else busy)
 

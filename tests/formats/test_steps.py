@@ -13,6 +13,7 @@ from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.ranges import read_mark
 from wavecast.formats.trace.tables import ServingKind, Trace
+from wavecast.records import replace
 
 Event = dict[str, Any]
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
@@ -83,20 +84,23 @@ def test_optimizer_steps_end_iterations(known: str) -> None:
     assert known == "neither" or lengths_us(trace)[0] == 995
 
 
-def test_a_turn_of_two_optimizers_is_one_iteration() -> None:
-    """A discriminator's steps and a generator's, and two optimizers that step one right after the other."""
+@pytest.mark.parametrize(("first_count", "extra", "length_us"), [(3, 0, 2000), (3, 1, 2000), (5, 1, 1000)])
+def test_a_turn_of_two_optimizers_is_one_iteration(first_count: int, extra: int, length_us: int) -> None:
+    """A discriminator's steps and a generator's, and two optimizers that step one right after the other.
+
+    One step with an op more changes nothing; steps that are all alike but for it take no turns.
+    """
     recorder = Recorder()
-    for step in range(4):
-        for at in range(3):
+    for step in range(6):
+        for at in range(first_count):
             recorder.op(2000.0 * step + 100 * at, 50)
-        recorder.span("Optimizer.step#Adam.step", 2000 * step + 400, 60)
-        for at in range(5):
+        recorder.span("Optimizer.step#Adam.step", 2000 * step + 600, 60)
+        for at in range(5 + extra * (step == 2)):
             recorder.op(2000.0 * step + 1000 + 100 * at, 50)
         recorder.span("Optimizer.step#Adam.step", 2000 * step + 1600, 60)
         recorder.span("Optimizer.step#SGD.step", 2000 * step + 1700, 60)
-    trace = recorder.trace()
-    assert lengths_us(trace)[1:] == [2000, 2000, 2000]
-    assert len(trace.iterations.start_ns) == 4
+    lengths = lengths_us(recorder.trace())
+    assert (len(lengths), round(sum(lengths[-4:]) / 4, -2)) == (12000 // length_us, length_us)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +151,15 @@ def test_what_libraries_annotate_marks_no_iteration() -> None:
     assert len(recorder.trace().iterations.start_ns) == 1
 
 
+def test_an_annotation_alone_marks_iterations_of_two_sizes() -> None:
+    recorder = Recorder()
+    for step in range(8):
+        recorder.span("train_batch", 1000 * step, 990)
+        for at in range(6 + step % 2):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    assert len(lengths_us(recorder.trace())) == 8
+
+
 def test_an_annotation_of_a_part_marks_no_iteration() -> None:
     recorder = Recorder()
     for step in range(4):
@@ -171,6 +184,29 @@ def test_annotations_that_take_turns_are_an_iteration(pass_count: int) -> None:
     trace = recorder.trace()
     assert trace.meta.iterations_by == "an annotation that repeats"
     assert lengths_us(trace)[1:] == [4000] * 4
+
+
+@pytest.mark.parametrize(
+    ("parts", "loose_count", "expected"),
+    [
+        pytest.param([["forward", "backward", "step"]] * 6, 0, 6, id="counts-that-vary"),
+        pytest.param([["embed", "attention", "mlp", "attention", "mlp", "head"]], 0, 1, id="parts-of-one"),
+        pytest.param([["attention", "mlp"] * 5] * 3, 2, 3, id="parts-before-what-none-marks"),
+    ],
+)
+def test_parts_that_launch_differently_are_no_iterations(
+    parts: list[list[str]], loose_count: int, expected: int
+) -> None:
+    recorder, begin, counts = Recorder(), 0.0, (2, 4, 3, 5, 4, 2, 6)
+    for step in parts:
+        for at, part in enumerate([*step, *["loose"] * loose_count]):
+            count = counts[int(begin // 300) % 7] if loose_count == 0 else 2
+            for number in range(count):
+                recorder.op(begin + 30 * number, 40, kernel=f"kernel_{at}_{count}")
+            if part != "loose":
+                recorder.span(part, begin, 290)
+            begin += 300
+    assert len(lengths_us(recorder.trace())) == expected
 
 
 @pytest.mark.parametrize("name", ["execute_context_0(0)_generation_8(8)", "iteration 3", "denoising step 3"])
@@ -200,6 +236,8 @@ def test_work_in_no_iteration_is_said() -> None:
     assert list(describe_outside(recorder.trace())) == [
         "20% of the file's GPU time was launched in none of its iterations and is left out"
     ]
+    own = recorder.trace()
+    assert not list(describe_outside(replace(own, meta=replace(own.meta, source_format="wavecast"))))
 
 
 def test_numbered_parts_of_an_iteration_mark_none() -> None:
@@ -283,8 +321,7 @@ def merged(*pids: Any, shift: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "others"),
-    [(merged("[TP00] 100", "[TP01] 100"), "[TP01]"), (merged(100, 101, shift=100), "process 101")],
+    ("data", "others"), [(merged("[TP00] 100", "[TP01] 100"), "[TP01]"), (merged(100, 101, shift=100), "process 101")]
 )
 def test_one_process_of_a_merged_file_is_read(data: bytes, others: str) -> None:
     trace = import_kineto(data)
@@ -299,13 +336,14 @@ def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
         import_kineto(merged(100, 101))
 
 
-def test_ranks_that_a_number_alone_tells_apart_are_two() -> None:
+@pytest.mark.parametrize("name", ["rank ", "worker_", "local_rank=", "gpu"])
+def test_ranks_that_a_number_alone_tells_apart_are_two(name: str) -> None:
     events = json.loads(merged("rank", "rank"))["traceEvents"]
     for at, event in enumerate(events):
-        event["pid"] = f"rank {at // 30}"
+        event["pid"] = f"{name}{at // 30}"
         event["args"]["correlation"] = at // 3 + 1
     trace = import_kineto(json.dumps({"traceEvents": events}).encode())
-    assert (trace.meta.left_out, len(trace.ops.name), len(trace.kernels.name)) == ("rank 1", 10, 10)
+    assert (trace.meta.left_out, len(trace.ops.name), len(trace.kernels.name)) == (f"{name}1", 10, 10)
 
 
 @pytest.mark.parametrize("rank_count", [2, 8])
@@ -319,6 +357,26 @@ def test_ranks_of_one_process_number_in_a_file_are_refused(rank_count: int) -> N
         events += recorder.events
     with pytest.raises(TraceError, match=r"several recordings in one file: 10 correlation ids .*wavecast ranks"):
         import_kineto(json.dumps({"traceEvents": events}).encode())
+
+
+def test_a_driver_call_right_after_the_runtime_one_is_no_other_recording() -> None:
+    recorder = Recorder()
+    for at in range(10):
+        recorder.op(10 + 300 * at)
+    launches = [event for event in recorder.events if event["cat"] == "cuda_runtime"]
+    recorder.events += [{**event, "name": "cuLaunchKernel", "ts": event["ts"] + event["dur"]} for event in launches]
+    assert len(recorder.trace().kernels.name) == 10
+
+
+def test_a_step_that_lasts_no_time_beside_a_kernel_of_an_earlier_one_is_not_chosen() -> None:
+    recorder = Recorder()
+    for step in range(8):
+        recorder.span(f"ProfilerStep#{step}", 1000.0 * step, 999)
+        for at in range(6):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    kernels = [event for event in recorder.events if event["cat"] == "kernel"]
+    kernels[5]["dur"], kernels[5]["args"]["stream"] = 5e6, 9
+    assert working_iterations(recorder.trace()).tolist() == [0]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -168,7 +168,7 @@ class ScriptShapes:
             return f"{early}{hint if may_lack_values else ''}"
         if count:
             return (
-                f"the script ended after {count} iterations, before the one to be recorded, number "
+                f"the script ended after {count} iteration{'s' * (count != 1)}, before the one to be recorded, number "
                 f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
         nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"

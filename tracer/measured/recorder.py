@@ -242,8 +242,8 @@ class Recorder:
         count, first = self.iteration_count, self.plan.first
         if count:
             return (
-                f"nothing was recorded: the code ended after {count} iterations, before iteration {first} "
-                f"(counted from 0) had ended; let it run longer or capture earlier ones "
+                f"nothing was recorded: the code ended after {count} iteration{'s' * (count != 1)}, before iteration "
+                f"{first} (counted from 0) had ended; let it run longer or capture earlier ones "
                 f"({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at the earliest)"
             )
         training = self._watch.explain_training()
@@ -259,7 +259,8 @@ def summarise(trace: Trace) -> str:
     """Return what a recording holds and what the profiler cost, on one line."""
     lengths_ns = trace.iterations.end_ns - trace.iterations.start_ns
     captured_ns, timed_ns = lengths_ns[trace.iterations.profiled], lengths_ns[~trace.iterations.profiled]
-    text = f"{len(captured_ns)} iterations captured, {np.median(captured_ns) / 1e6:.3g} ms each under the profiler"
+    noun = "1 iteration" if len(captured_ns) == 1 else f"{len(captured_ns)} iterations"
+    text = f"{noun} captured, {np.median(captured_ns) / 1e6:.3g} ms each under the profiler"
     if len(timed_ns):
         ratio = np.median(captured_ns) / np.median(timed_ns)
         text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"

@@ -215,7 +215,7 @@ def test_a_script_that_fails_within_the_capture_leaves_the_whole_iterations(
     [
         (
             LOOP.format(steps=1, end=""),
-            "the code ended after 1 iterations, before iteration 10 (counted from 0) had ended",
+            "the code ended after 1 iteration, before iteration 10 (counted from 0) had ended",
         ),
         ("print('no torch here')", "no torch optimizer stepped and no torch.nn.Module ran"),
         (

@@ -291,7 +291,7 @@ def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: s
         (
             "import torch\nmodel = torch.nn.Linear(1, 1).eval()\nmodel(torch.ones(1, 1))",
             1,
-            "Error: nothing was recorded: the script ended after 1 iterations, before the one to be recorded",
+            "Error: nothing was recorded: the script ended after 1 iteration, before the one to be recorded",
         ),
         ("import torch\ntorch.cuda.CUDAGraph()", 1, "Error: torch.cuda.CUDAGraph: a recording of shapes cannot replay"),
         (
@@ -358,9 +358,7 @@ def test_autocast_and_scalers_made_at_the_top_of_a_script_are_on(
     assert checks["aten::_amp_foreach_non_finite_check_and_unscale_"] == scaled
 
 
-def test_a_recording_that_fails_ends_the_script(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_recording_that_fails_ends_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_dtype: str | None) -> None:
         raise ValueError("no precision")
 

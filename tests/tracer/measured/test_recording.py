@@ -302,7 +302,7 @@ def test_a_loop_of_few_iterations_is_recorded_with_its_last_one(path: Path, coun
 
 
 def test_a_loop_that_is_too_short_is_a_warning_and_no_file(path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="ended after 1 iterations"), record(path) as recorder:
+    with pytest.warns(RuntimeWarning, match="ended after 1 iteration"), record(path) as recorder:
         Training().run(1)
     assert isinstance(recorder.error, CaptureError)
     assert not path.exists()
