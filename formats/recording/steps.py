@@ -148,13 +148,13 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     keys = (
         np.unique(np.stack((rows.label, each)), axis=1, return_inverse=True)[1].ravel() for each in (held, held > 0)
     )
-    size = next((found for key in keys if (found := _turn(key)) > 1), 1)
+    size = next((parts for key in keys if (parts := _turn(key)) > 1), 1)
     first, last = rows.start_ns[::size], rows.end_ns[size - 1 :: size]
     turn = replace(take_rows(rows, np.arange(len(last)) * size), duration_ns=last - first[: len(last)])
     between = np.searchsorted(launch, turn.start_ns[1:]) - np.searchsorted(launch, last[:-1], side="right") > 0
     turns = [turn] if len(np.unique(rows.label)) > 1 < size and between.all() == between.any() else []
     alone = [take_rows(ranges, np.flatnonzero(ranges.label == label)) for label in np.unique(ranges.label).tolist()]
-    found = []
+    found = list[tuple[int, int, Steps]]()
     for each in (*map(_outermost, alone), *turns) if len(launch) else ():
         held = np.searchsorted(launch, each.end_ns, side="right") - np.searchsorted(launch, each.start_ns)
         if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
