@@ -16,7 +16,7 @@ from ...formats.files.constants import read_constants
 from ...formats.trace.tables import Meta
 from ...records import dataclass, replace
 from ...specs.generations import why_untested
-from ...specs.gpu import Gpu, Rate, chip_of
+from ...specs.gpu import Gpu, Rate, chip_of, listed_name
 from ..work import Family
 from .workload import GpuWorkload
 
@@ -82,7 +82,9 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu], trained: Set[st
     without, widest = known.get("without", {}), _widest(constants)
     seen = {gpu: kinds[name] for gpu, kinds in constants.get("seen", {}).items() if name in kinds}
     blind = {chip: width for chip, width in without.items() if chip not in trained or width > every}
-    found = [(seen if chip_of(gpu) in trained else {}).get(gpu.name, blind.get(chip_of(gpu), every)) for gpu in gpus]
+    found = [
+        (seen if chip_of(gpu) in trained else {}).get(listed_name(gpu), blind.get(chip_of(gpu), every)) for gpu in gpus
+    ]
     beside = COMPILED_HALF_WIDTH if is_guessed else 0.0
     return np.array(
         [
