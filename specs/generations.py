@@ -130,6 +130,8 @@ has_serving_kernels: Final = _is_of(*(row for row in _ROWS if row not in (*NVIDI
 """vLLM and its like have kernels for it: since Volta, and not RDNA2."""
 prefers_composable_kernel: Final = _is_of(ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines take CK's attention there, Triton's on others of AMD."""
+has_engine_all_reduce: Final = _is_of(*NVIDIA, ROWS["CDNA3"], ROWS["CDNA4"])
+"""Engines' own all-reduce runs there (AMD: vLLM pull request 16010)."""
 has_tensor_memory: Final = _having("has_tensor_memory")
 """There is memory of its own for accumulators: data-centre Blackwell."""
 has_square_tiles: Final = _having("has_square_tiles")

@@ -30,7 +30,7 @@ def check_compiling(trace: Trace, window: Window) -> None:
     """
     captured_ns, usual_ns, told = _lengths(trace, window)
     if _is_compiling(trace, window) and captured_ns > MOST_STRETCHED * usual_ns + SPENT_ONCE_NS:
-        raise InputError(f"{_COMPILED.format(told)}, so that nothing can be said: record again, after more warm-up")
+        raise InputError(f"{_COMPILED.format(told)}; record again, after more iterations of warm-up")
 
 
 def warn_captured(trace: Trace, window: Window, busy_ns: float) -> Iterator[str]:

@@ -66,8 +66,8 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu], trained: Set[st
     """Return the half-width of the 90 % interval of the shared error on each GPU, natural log, [m].
 
     `trained` holds the chips that the models which predict the iteration have seen. The widest of any kind and chip
-    where nothing like the GPU was measured. Compiled iterations of a kind that was
-    measured eagerly alone have `COMPILED_HALF_WIDTH` beside that.
+    where nothing like the GPU was measured. Compiled iterations of a kind that was measured eagerly alone have
+    `COMPILED_HALF_WIDTH` beside that.
 
     >>> kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
     >>> shared_half_widths(kind, [h100, a100]).shape

@@ -122,14 +122,16 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, AskedSource):
     )
     max_sequences: int | Sequence[int] | None = option(
         HelpPart.WHAT_IF,
-        "Sequences of a step at most; of several the best. Default: 1,024 of vLLM from 70 GiB on, else 256.",
+        "Sequences of a step at most; of several the best. Default: 1,024 of vLLM from 70 GiB on (not A100), else 256.",
         metavar="N,…",
         multiple=True,
         callback=as_counts("a number of sequences"),
         default=(),
     )
     step_tokens: int | None = option(
-        HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
+        HelpPart.WHAT_IF,
+        "Tokens of a step at most. Default: 8,192 from 70 GiB on (vLLM: not A100), else 2,048.",
+        **COUNT,
     )
     memory_share: float | None = option(
         HelpPart.WHAT_IF,

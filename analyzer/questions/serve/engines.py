@@ -17,7 +17,12 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.documents import check_keys, read_table, read_toml
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
-from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel
+from ....specs.generations import (
+    generation_at,
+    has_engine_all_reduce,
+    has_serving_kernels,
+    prefers_composable_kernel,
+)
 from ....specs.gpu import Gpu, Rate
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
@@ -73,8 +78,7 @@ class EngineStack:
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
     all_reduce: Implementation = Implementation.FRAMEWORK
-    """The library's where engines' own kernel does not run: AMD's GPUs before CDNA3 (vLLM pull request 16010), Intel's.
-    """
+    """The library's where engines' own kernel does not run."""
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -104,7 +108,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
     attention = _attention(gpu, engine, is_blackwell=is_blackwell)
-    is_recent_amd = prefers_composable_kernel(build_fleet([gpu]))[0]
+    has_own = has_engine_all_reduce(build_fleet([gpu]))[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
@@ -113,7 +117,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=attention,
         decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
-        all_reduce=Implementation.FRAMEWORK if gpu.vendor == "NVIDIA" or is_recent_amd else Implementation.NCCL,
+        all_reduce=Implementation.FRAMEWORK if has_own else Implementation.NCCL,
         fallback=fallback if lacks else "",
     )
 
@@ -171,8 +175,8 @@ UNSTATED_SPREAD: Final = 0.20
 """90 % half-width, natural log, of a step where no version is given; with one it is the row's `spread`."""
 LARGE_BUDGET, LARGE_SEQUENCES = 8192, 1024
 SMALL_BUDGET, SMALL_SEQUENCES = 2048, 256
-"""Tokens and sequences of a step: of vLLM's server with 70 GiB or more that is no A100, and of others (its
-arg_utils.py); of sequences other engines, and versions before 0.9, take the smaller number."""
+"""Tokens and sequences of a step: of a server with 70 GiB or more, and of others. vLLM's arg_utils.py says so, but of
+A100 by name; of sequences other engines, and versions before 0.9, take the smaller number."""
 LARGE_MEMORY_BYTES: Final = 70.0 * 2**30
 FULL_EFFECT: Final = 256.0
 NO_EFFECT: Final = 1024.0
@@ -303,8 +307,9 @@ def engine_on(engine: Engine, gpu: Gpu, sizes: ModelSizes, precision: str) -> En
     TensorRT-LLM's latent attention has no such correction.
     """
     memory = gpu.reported_memory_bytes or gpu.memory_bytes
-    is_large = memory >= LARGE_MEMORY_BYTES and "A100" not in gpu.name
-    has_many = is_large and engine.name == "vllm" and (_numbers(engine.version) or NEWEST) >= (0, 9)
+    is_vllm = engine.name == "vllm"
+    is_large = memory >= LARGE_MEMORY_BYTES and not (is_vllm and "A100" in gpu.name)
+    has_many = is_large and is_vllm and (_numbers(engine.version) or NEWEST) >= (0, 9)
     budget = engine.budget or (LARGE_BUDGET if is_large else SMALL_BUDGET)
     sequences = engine.max_sequences or min(LARGE_SEQUENCES if has_many else SMALL_SEQUENCES, budget)
     engine = replace(engine, budget=budget, max_sequences=sequences)

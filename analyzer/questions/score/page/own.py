@@ -60,7 +60,7 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
         own = [log(row.loop_ns / row.iteration_ns) for row in kept if row.loop_ns]
         yield from _line(f"Iterations that {what}, as their own recording says a loop takes them", own, [])
         again = [log(row.again_ns / row.iteration_ns) for row in kept]
-        yield from _line("Those, as another stretch of that loop took", again, [])
+        yield from _line("A second timing of those loops, in a prediction's place", again, [])
         whole = [(row, row.moved_iteration_ns) for row in kept if row.moved_iteration_ns]
         inside = [
             row.moved_low_ns <= row.iteration_ns <= row.moved_high_ns
