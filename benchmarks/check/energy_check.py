@@ -26,7 +26,7 @@ constants from our recordings alone.
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -37,8 +37,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from wavecast.analyzer.iteration.decision.electricity import PowerDraw
 from wavecast.analyzer.iteration.energy import power_half_width
-from wavecast.analyzer.models.frame import energy
 from wavecast.analyzer.models.frame.energy import (
+    CONSTANTS,
     FITTED,
     LAUNCH_NS,
     PowerConstants,
@@ -50,6 +50,7 @@ from wavecast.analyzer.models.frame.energy import (
 )
 from wavecast.analyzer.models.library import load_library
 from wavecast.arrays import Floats
+from wavecast.mlp_weights.train.constants import FittedConstants, hash_files, save_constants
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.gpu import Rate
@@ -57,6 +58,7 @@ from wavecast.specs.match import find_gpu
 
 from .energy_runs import NAMES, Run, fit_constants, metered_rows, own_runs, public_runs
 
+ABOUT: Final = "What the power of networks told: PowerConstants of analyzer/models/frame/energy.py. counts: iterations."
 HELD_W: Final = {("A100 SXM4 40GB", 0): 400.0, ("L40", 0): 300.0, ("L40", 1): 350.0}
 """The limits that the cards were held to; all A100 as the first."""
 B200_FORMATS: Final = {
@@ -96,7 +98,7 @@ LEAST_MS: Final = 0.1
 def main(data: Path, *, write: bool) -> None:
     """Print what was measured beside what is predicted."""
     if write:
-        write_constants(fit_constants([*own_runs(data), *public_runs()]))
+        write_constants(data, [*own_runs(data), *public_runs()])
         return
     for card in dict.fromkeys(name for name, _ in HELD_W):
         _print(f"curve of {card}", *curve_errors(data, card))
@@ -131,13 +133,15 @@ def main(data: Path, *, write: bool) -> None:
     _print("B200, all that the meter had settled on, watts", np.concatenate(known))
 
 
-def write_constants(constants: PowerConstants) -> None:
-    """Write the constants, with three digits, into the module that ships them."""
-    path = Path(energy.__file__)
-    text = path.read_text(encoding="utf-8")
-    for name, value in zip(NAMES, astuple(constants), strict=True):
-        text = re.sub(rf"(    {name}: float = )[\d.]+", rf"\g<1>{value:.3g}", text)
-    path.write_text(text, encoding="utf-8")
+def write_constants(data: Path, runs: Sequence[Run]) -> None:
+    """Write the constants that are fitted to the runs, with three digits, where they are shipped."""
+    fitted = zip(NAMES, astuple(fit_constants(runs)), strict=True)
+    constants = FittedConstants(
+        values={name: float(f"{value:.3g}") for name, value in fitted},
+        counts=Counter(run.kind for run in runs),
+        inputs=hash_files(data, [data / "own/iterations.parquet"]),
+    )
+    save_constants(CONSTANTS, ABOUT, constants, module="benchmarks.check.energy_check")
 
 
 def _groups(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:

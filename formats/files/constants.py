@@ -1,7 +1,7 @@
 """Reads files of fitted constants: numbers that a program fitted, with what it fitted them to.
 
 They lie beside the weights and are listed in the same manifest. A file is written by one of the programs of
-mlp_weights/train, never by hand: one that differs from its manifest is refused.
+mlp_weights/train, or by `energy_check`, never by hand: one that differs from its manifest is refused.
 """
 
 import hashlib

@@ -99,13 +99,16 @@ def hash_files(data: Path, paths: Sequence[Path]) -> dict[str, str]:
 
 
 def save_constants(
-    name: str, about: str, fitted: FittedConstants, *, keep: str | None = None, folder: Path = FOLDER
+    name: str, about: str, fitted: FittedConstants, *, keep: str | None = None, module: str = "", folder: Path = FOLDER
 ) -> None:
     """Write a file of constants and its manifest entry, each atomically; with `keep`, the values in use stay.
 
+    `module` is the program that fitted them; default: the one of their name beside this module.
+
     Raises InputError where there is nothing to keep.
     """
-    arguments = [f"{PACKAGE}.{name}", *(["DATA"] if fitted.inputs else []), "--write"]
+    command = f"python -m {module}" if module else f"{PACKAGE}.{name}"
+    arguments = [command, *(["DATA"] if fitted.inputs else []), "--write"]
     content: dict[str, Any] = {
         "format": "wavecast.constants",
         "version": "1.0",

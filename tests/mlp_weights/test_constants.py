@@ -38,7 +38,8 @@ def test_the_manifest_lists_every_file_of_constants() -> None:
 def test_every_file_is_as_its_program_wrote_it(name: str) -> None:
     content = orjson.loads((FOLDER / f"{name}.json").read_bytes())
     assert content["values"] == read_constants(name)
-    assert content["command"].startswith(f"python -m wavecast.mlp_weights.train.{name} ")
+    programs = (f"wavecast.mlp_weights.train.{name}", "benchmarks.check.energy_check")
+    assert content["command"].startswith(tuple(f"python -m {program} " for program in programs))
     assert content["about"]
     assert content["counts"]
     assert ("fitted_instead" in content) == ("kept" in content)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
+from ....formats.files.constants import read_constants
 from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_nvidia, process_energy
@@ -81,20 +82,21 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 class PowerConstants:
     """Hold what the power of networks told: `benchmarks/check/energy_check.py` fits them, and anew without each."""
 
-    stalled_nanojoule: float = 1.12
+    stalled_nanojoule: float
     """a: of a clock of one multiprocessor of Hopper's size while neither FLOP nor bytes hold a kernel up."""
-    flop_overhead: float = 1.32
+    flop_overhead: float
     """What is switched for each FLOP on matrix units over what the longest products' sustained clock says."""
-    lane_picojoule: float = 9.39
+    lane_picojoule: float
     """Of a FLOP of products and convolutions on FP32 lanes in the 4 nm process, operands' way from shared memory
     included: 650 to 700 W less what idles at 50 TFLOP/s on H100 and H200 (`own/power.parquet`)."""
-    byte_overhead: float = 1.53
+    byte_overhead: float
     """c: what a byte takes over one of a stream of constants: the data's own switching, and what is read again. Sums of
     random numbers take 1.57 times a byte what copies of zeros do on H100 (`own/power.parquet`)."""
 
 
-FITTED: Final = PowerConstants()
-"""Written by `energy_check --write`: a fit to the recordings with joules on H100 and H200 and to 55 runs on seven other
+CONSTANTS: Final = "power_constants"
+FITTED: Final = PowerConstants(**read_constants(CONSTANTS))
+"""What `energy_check --write` wrote: a fit to the recordings with joules on H100 and H200 and to 55 runs on seven other
 cards. The form was chosen with all of them in sight; how good it is, fits without each network and card say."""
 GDDR_IDLE_SHARE: Final = 0.14
 GDDR_IDLE_W_PER_GB: Final = 1.05
