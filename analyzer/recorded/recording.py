@@ -7,10 +7,10 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError, parameter
-from ...formats.trace.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ...formats.trace.column import MISSING, build_table, renumber, row_count, take_rows
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import STEPS_OF_PROFILER, host_steps
-from ...formats.trace.tables import CallTable, IterationTable, KernelTable, Quality, SyncTable, Trace
+from ...formats.trace.tables import IterationTable, Quality, Trace, as_shapes
 from ...records import dataclass, field, replace
 from ...specs.gpu import Catalog, Gpu
 from .choice import ALL, IterationChoice, choose_iteration
@@ -375,17 +375,12 @@ def without_times(trace: Trace, window: Window) -> Trace:
         return trace
     number = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     number[window.op_rows] = np.arange(len(window.op_rows))
-    ops = renumber(take_rows(trace.ops, window.op_rows), "ops", number)
     operands = take_rows(trace.operands, number[trace.operands.op] >= 0)
-    missing: Column = np.full(row_count(ops), MISSING, dtype=np.int64)
+    shapes = as_shapes(trace)
     return replace(
-        trace,
-        iterations=build_table(IterationTable, 0),
-        ops=replace(ops, start_ns=missing, duration_ns=missing),
+        shapes,
+        ops=renumber(take_rows(shapes.ops, window.op_rows), "ops", number),
         operands=renumber(operands, "ops", number),
-        calls=build_table(CallTable, 0),
-        kernels=build_table(KernelTable, 0),
-        syncs=build_table(SyncTable, 0),
         collectives=renumber(trace.collectives, "ops", number),
         memory=renumber(trace.memory, "ops", number),
         lookups=renumber(take_rows(trace.lookups, number[trace.lookups.op] >= 0), "ops", number),

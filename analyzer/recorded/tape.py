@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Final
 
-from ...formats.trace.column import MISSING, Interner, build_table
+from ...formats.trace.column import MISSING, Interner, table_of_rows
 from ...formats.trace.signature import Argument, Signature, TensorSpec
 from ...formats.trace.tables import (
     CollectiveTable,
@@ -175,35 +175,18 @@ class Tape:
 
     def finish(self, meta: Meta) -> Trace:
         """Return the recording."""
-        columns = list(zip(*self._ops, strict=True))
-        names = ("name", "signature", "phase", "sequence", "forward", "module")
-        sent = list(zip(*self._collectives, strict=True)) or [()] * 8
-        sent_names = ("op", "name", "dtype", "in_element_count", "out_element_count", "group_size", "group", "is_async")
         members = [(group, rank) for group, (_, ranks) in enumerate(self._groups) for rank in ranks]
-        tensors, operands = list(zip(*self._tensors, strict=True)), list(zip(*self._operands, strict=True))
+        sent = ("op", "name", "dtype", "in_element_count", "out_element_count", "group_size", "group", "is_async")
         return Trace(
             meta=meta,
             strings=tuple(self._strings),
             signatures=tuple(self._signatures),
-            ops=build_table(OpTable, len(self._ops), **dict(zip(names, columns, strict=True))),
-            tensors=build_table(
-                TensorTable, len(self._tensors), storage=tensors[0], dtype=tensors[1], element_count=tensors[2]
-            ),
-            operands=build_table(
-                OperandTable, len(self._operands), op=operands[0], tensor=operands[1], is_output=operands[2]
-            ),
-            collectives=build_table(
-                CollectiveTable, len(self._collectives), **dict(zip(sent_names, sent, strict=True))
-            ),
-            groups=build_table(
-                GroupTable,
-                len(self._groups),
-                size=[len(ranks) for _, ranks in self._groups],
-                name=[name for name, _ in self._groups],
-            ),
-            members=build_table(
-                MemberTable, len(members), group=[group for group, _ in members], rank=[rank for _, rank in members]
-            ),
+            ops=table_of_rows(OpTable, ("name", "signature", "phase", "sequence", "forward", "module"), self._ops),
+            tensors=table_of_rows(TensorTable, ("storage", "dtype", "element_count"), self._tensors),
+            operands=table_of_rows(OperandTable, ("op", "tensor", "is_output"), self._operands),
+            collectives=table_of_rows(CollectiveTable, sent, self._collectives),
+            groups=table_of_rows(GroupTable, ("name", "size"), [(name, len(ranks)) for name, ranks in self._groups]),
+            members=table_of_rows(MemberTable, ("group", "rank"), members),
         )
 
 

@@ -22,7 +22,7 @@ from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, build_table, row_count
 from ..trace.renumber import renumber
 from ..trace.signature import Signature
-from ..trace.tables import IterationTable, OperandTable, TensorTable, Trace
+from ..trace.tables import OperandTable, TensorTable, Trace, as_shapes
 from .groups import KnownGroups, add_collectives, read_groups
 from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, Ticks, choose_step, count_ticks, read_nodes
 from .values import Specs, TensorIdentity, find_tensors, read_signature, touches_accelerator
@@ -66,7 +66,7 @@ def _build(document: EtDocument, iteration: int | None) -> Trace:
     trace = assemble(recording, signatures=signatures.distinct, signature_of=signatures.rows())
     trace = with_tensors(trace, recording.op_row_of, ops)
     return replace(
-        _without_times(_with_collectives(trace, recording, known)),
+        as_shapes(_with_collectives(trace, recording, known)),
         meta=replace(
             trace.meta,
             producer="PyTorch execution trace observer",
@@ -221,13 +221,6 @@ def _with_collectives(trace: Trace, recording: Recording, known: KnownGroups) ->
             collectives, group_size=np.full_like(collectives.group_size, size), group=np.zeros_like(collectives.group)
         )
     return replace(trace, strings=tuple(names.texts), collectives=collectives)
-
-
-def _without_times(trace: Trace) -> Trace:
-    untimed = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
-    return replace(
-        trace, iterations=build_table(IterationTable, 0), ops=replace(trace.ops, start_ns=untimed, duration_ns=untimed)
-    )
 
 
 def load_joined(path: str | Path, execution_trace: str | Path, *, recover: bool = False) -> Trace:

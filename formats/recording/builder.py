@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from ...records import dataclass
-from ..trace.column import MISSING, Interner, build_table
+from ..trace.column import MISSING, Interner, build_table, table_of_rows
 from ..trace.privacy import hide_private
 from ..trace.tables import GroupTable, MemberTable
 from .rows import EventRows, empty_rows, join_rows, row_count
@@ -116,7 +116,4 @@ def build_groups(
             for report, _ in found
         ],
     )
-    table = build_table(
-        MemberTable, len(members), group=[number for number, _ in members], rank=[rank for _, rank in members]
-    )
-    return groups, table
+    return groups, table_of_rows(MemberTable, ("group", "rank"), members)

@@ -115,6 +115,17 @@ def build_table(table: type[TableT], rows: int, **values: npt.ArrayLike) -> Tabl
     return table(**{spec.name: _build_column(spec, rows, values.get(spec.name)) for spec in columns(table)})
 
 
+def table_of_rows(table: type[TableT], names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TableT:
+    """Build a table of rows, each of which holds the values of the named columns in their order; see `build_table`.
+
+    >>> from wavecast.formats.trace.tables import MemberTable
+    >>> table_of_rows(MemberTable, ("group", "rank"), [(0, 2), (0, 3)]).rank
+    array([2, 3], dtype=int32)
+    """
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return build_table(table, len(rows), **dict(zip(names, columns, strict=True)))
+
+
 @cache
 def _declarations(table: Any) -> tuple[ColumnSpec, ...]:
     return tuple(ColumnSpec(name=item.name, **item.metadata["column"]) for item in fields(table))

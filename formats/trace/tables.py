@@ -2,7 +2,9 @@
 
 from enum import IntEnum
 
-from ...records import dataclass, field, fields
+import numpy as np
+
+from ...records import dataclass, field, fields, replace
 from .column import MISSING, Column, Table, build_table, column, optional, row_count, tables_equal
 from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
@@ -34,6 +36,7 @@ __all__ = [
     "TensorTable",
     "Trace",
     "Workload",
+    "as_shapes",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
@@ -324,6 +327,13 @@ TABLES: dict[str, type[Table]] = {
     "members": MemberTable, "memory": MemoryTable, "lookups": LookupTable,
 }  # fmt: skip
 """The tables of a trace, in file order."""
+
+
+def as_shapes(trace: Trace) -> Trace:
+    """Return a trace with nothing that was timed: its ops, without when they ran."""
+    missing = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
+    timed = {name: build_table(TABLES[name], 0) for name in ("iterations", "calls", "kernels", "syncs")}
+    return replace(trace, ops=replace(trace.ops, start_ns=missing, duration_ns=missing), **timed)  # type: ignore[arg-type]
 
 
 def _equal(left: object, right: object) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ...formats.trace.collectives import describe_collective
-from ...formats.trace.column import MISSING, Interner, build_table
+from ...formats.trace.column import MISSING, Interner, build_table, table_of_rows
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import CollectiveTable, GroupTable, MemberTable, OpTable
@@ -110,14 +110,7 @@ class CollectiveLog:
         """Return the groups of the collectives, and their ranks."""
         groups = list(self.groups)
         members = [(number, rank) for number, group in enumerate(groups) for rank in group.ranks]
-        return (
-            build_table(
-                GroupTable,
-                len(groups),
-                size=[len(group.ranks) for group in groups],
-                name=[MISSING if group.name is None else strings[hide_private(group.name)] for group in groups],
-            ),
-            build_table(
-                MemberTable, len(members), group=[number for number, _ in members], rank=[rank for _, rank in members]
-            ),
-        )
+        names = (MISSING if group.name is None else strings[hide_private(group.name)] for group in groups)
+        sizes = [(name, len(group.ranks)) for name, group in zip(names, groups, strict=True)]
+        members_of = table_of_rows(MemberTable, ("group", "rank"), members)
+        return table_of_rows(GroupTable, ("name", "size"), sizes), members_of

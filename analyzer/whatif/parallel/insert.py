@@ -6,7 +6,16 @@ import numpy as np
 
 from ....arrays import Rows, at_rows
 from ....formats.trace import tables
-from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
+from ....formats.trace.column import (
+    MISSING,
+    TableT,
+    build_table,
+    columns,
+    renumber,
+    row_count,
+    table_of_rows,
+    take_rows,
+)
 from ....formats.trace.signature import Signature
 from ....records import dataclass, replace
 from .lives import find_lives, write_lives
@@ -153,8 +162,12 @@ def insert_ops(trace: tables.Trace, insertions: Insertions) -> Inserted:
         phase=[item.phase for item in spots],
         module=[item.module for item in spots],
     )
-    tensors = append_rows(trace.tensors, _tensor_table(insertions, names))
+    tensor_rows = [(storage, names[dtype], size) for storage, dtype, size in insertions.tensors]
+    more = table_of_rows(tables.TensorTable, ("storage", "dtype", "element_count"), tensor_rows)
+    tensors = append_rows(trace.tensors, more)
     operands, tensors = _operands(trace, added, tensors, number)
+    groups, first = [(names[name], len(ranks)) for name, ranks in insertions.groups], row_count(trace.groups)
+    members = [(first + row, rank) for row, (_, ranks) in enumerate(insertions.groups) for rank in ranks]
     joined = replace(
         trace,
         strings=strings,
@@ -163,8 +176,8 @@ def insert_ops(trace: tables.Trace, insertions: Insertions) -> Inserted:
         tensors=tensors,
         operands=operands,
         collectives=_collectives(trace, insertions, names, number, count),
-        groups=append_rows(trace.groups, _group_table(insertions, names)),
-        members=append_rows(trace.members, _member_table(insertions, row_count(trace.groups))),
+        groups=append_rows(trace.groups, table_of_rows(tables.GroupTable, ("name", "size"), groups)),
+        members=append_rows(trace.members, table_of_rows(tables.MemberTable, ("group", "rank"), members)),
         memory=build_table(tables.MemoryTable, 0),
         lookups=renumber(trace.lookups, "ops", number),
     )
@@ -230,24 +243,13 @@ def _without_times(trace: tables.Trace) -> tables.Trace:
         row_count(trace.kernels) or row_count(trace.calls) or row_count(trace.iterations) or row_count(trace.syncs)
     ):
         return trace
-    count, ops = row_count(trace.ops), trace.ops
-    missing = np.full(count, MISSING, dtype=np.int64)
     timeless = bool(row_count(trace.memory)) and bool((trace.memory.time_ns == MISSING).all())
     memory = trace.memory if timeless else take_rows(trace.memory, np.zeros(0, dtype=np.int64))
     collectives = replace(
         trace.collectives, kernel=np.full(row_count(trace.collectives), MISSING, dtype=trace.collectives.kernel.dtype)
     )
-    return replace(
-        trace,
-        meta=replace(trace.meta, capture="shapes"),
-        ops=replace(ops, start_ns=missing, duration_ns=missing),
-        iterations=build_table(tables.IterationTable, 0),
-        calls=build_table(tables.CallTable, 0),
-        kernels=build_table(tables.KernelTable, 0),
-        syncs=build_table(tables.SyncTable, 0),
-        collectives=collectives,
-        memory=memory,
-    )
+    meta = replace(trace.meta, capture="shapes")
+    return replace(tables.as_shapes(trace), meta=meta, collectives=collectives, memory=memory)
 
 
 def _lasts(insertions: Insertions, number: Rows, count: int) -> dict[int, int]:
@@ -330,31 +332,6 @@ def _collectives(
     sequence = np.empty(len(order), dtype=np.int64)
     sequence[order] = np.arange(len(order)) - np.searchsorted(group, group)
     return replace(table, sequence=sequence)
-
-
-def _tensor_table(insertions: Insertions, names: dict[str, int]) -> tables.TensorTable:
-    found = insertions.tensors
-    return build_table(
-        tables.TensorTable,
-        len(found),
-        storage=[storage for storage, _, _ in found],
-        dtype=[names[dtype] for _, dtype, _ in found],
-        element_count=[size for _, _, size in found],
-    )
-
-
-def _group_table(insertions: Insertions, names: dict[str, int]) -> tables.GroupTable:
-    found = insertions.groups
-    return build_table(
-        tables.GroupTable, len(found), size=[len(ranks) for _, ranks in found], name=[names[name] for name, _ in found]
-    )
-
-
-def _member_table(insertions: Insertions, first: int) -> tables.MemberTable:
-    rows = [(first + row, rank) for row, (_, ranks) in enumerate(insertions.groups) for rank in ranks]
-    return build_table(
-        tables.MemberTable, len(rows), group=[group for group, _ in rows], rank=[rank for _, rank in rows]
-    )
 
 
 def _texts_of(insertions: Insertions) -> list[str]:

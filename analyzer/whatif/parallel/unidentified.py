@@ -13,7 +13,7 @@ import numpy as np
 
 from ....arrays import Rows, at_rows
 from ....errors import InputError
-from ....formats.trace.column import MISSING, build_table, row_count
+from ....formats.trace.column import MISSING, build_table, row_count, table_of_rows
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import OperandTable, Phase, TensorTable, Trace
 from ....records import dataclass, replace
@@ -92,13 +92,7 @@ def identify_gradients(trace: Trace) -> Trace:
             dtype=dtypes * 2,
             element_count=sizes * 2,
         ),
-        operands=build_table(
-            OperandTable,
-            len(uses),
-            op=[op for op, _, _ in uses],
-            tensor=[tensor for _, tensor, _ in uses],
-            is_output=[is_output for _, _, is_output in uses],
-        ),
+        operands=table_of_rows(OperandTable, ("op", "tensor", "is_output"), uses),
     )
 
 
