@@ -1,6 +1,6 @@
 """Typed access to a signature's arguments, by position in the op's schema."""
 
-from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 
 
 class LackingArgumentError(Exception):
@@ -107,10 +107,4 @@ def result_at(signature: Signature, position: int = 0) -> TensorSpec | None:
 
 def result_tensors(signature: Signature) -> tuple[TensorSpec, ...]:
     """Return every recorded result, lists flattened."""
-    found: list[TensorSpec] = []
-    for result in signature.results:
-        if isinstance(result, TensorSpec):
-            found.append(result)
-        elif isinstance(result, tuple):
-            found.extend(item for item in result if isinstance(item, TensorSpec))
-    return tuple(found)
+    return flatten_tensors(signature.results)

@@ -92,13 +92,13 @@ class Database:
         nothing = np.empty(0, dtype=np.int64)
         return {name: np.concatenate([nothing, *(part[name] for part in parts)]) for name in columns}
 
-    def read_texts(self, table: str, key: str, text: str, wanted: Rows) -> dict[int, str]:
-        """Return the texts by their key, those alone that are wanted."""
-        keys = frozenset(np.unique(wanted).tolist())
+    def read_texts(self, table: str, key: str, text: str, wanted: Rows | None = None) -> dict[int, str]:
+        """Return the texts by their key, those alone that are wanted; None: all."""
+        keys = None if wanted is None else frozenset(np.unique(wanted).tolist())
         found: dict[int, str] = {}
         for batch in self.read(table, (key,), (text,)):
             for number, value in zip(batch.integers[key].tolist(), batch.texts[text], strict=True):
-                if number in keys and value is not None:
+                if value is not None and (keys is None or number in keys):
                     found.setdefault(number, value)
         return found
 

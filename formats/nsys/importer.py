@@ -1,7 +1,7 @@
 """Imports SQLite exports: Nsight Systems' here, rocprofv3's (rocpd) where the tables are its own."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -73,19 +73,17 @@ def _read_nsys(database: Database) -> Callable[[], Trace]:
     devices = read_devices(database, frozenset(np.maximum(np.concatenate(used), 0).tolist()))
     graph_count = int(np.sum(chosen[GRAPHS]))
 
-    def build() -> Trace:
-        trace = assemble_ranges(
-            builder,
-            nothing="found an Nsight Systems export without a usable kernel, CUDA call or op; record with "
-            "`nsys profile --trace=cuda,nvtx`",
-            producer="Nsight Systems",
-            source_format="nsys",
-            accelerator="cuda",
-        )
-        quality = replace(trace.quality, graphs_without_kernels=graph_count, processes_left_out=other_count)
-        return replace(trace, devices=devices, quality=quality)
-
-    return build
+    return partial(
+        assemble_ranges,
+        builder,
+        nothing="found an Nsight Systems export without a usable kernel, CUDA call or op; record with "
+        "`nsys profile --trace=cuda,nvtx`",
+        devices=devices,
+        quality={"graphs_without_kernels": graph_count, "processes_left_out": other_count},
+        producer="Nsight Systems",
+        source_format="nsys",
+        accelerator="cuda",
+    )
 
 
 def _is_of(processes: Rows, process: int) -> Mask:

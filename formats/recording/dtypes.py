@@ -11,7 +11,7 @@ from ...errors import TraceError
 from ...records import dataclass, replace
 from ..trace.column import MAX_SCALAR, MISSING, is_countable
 from ..trace.signature import UNKNOWN, Argument, Signature, TensorSpec
-from ..trace.tables import KernelKind, Trace
+from ..trace.tables import Device, KernelKind, Trace
 from .assemble import assemble
 from .builder import RecordingBuilder
 from .kernel_names import dtype_of_kernel
@@ -76,10 +76,13 @@ class _Told:
     """Whether an op launches kernels itself, copies and fills by the driver left out."""
 
 
-def assemble_ranges(builder: RecordingBuilder, *, nothing: str, **told: str) -> Trace:
+def assemble_ranges(
+    builder: RecordingBuilder, *, nothing: str, devices: tuple[Device, ...], quality: Mapping[str, int], **told: str
+) -> Trace:
     """Return the trace of a recording whose ops are ranges: they have sizes, and dtypes that kernels' names tell.
 
-    `told` is the rest of `meta`. Raises TraceError, worded `nothing`, where nothing usable was recorded.
+    `quality` and `told` are the rest of what the trace's records of these names say. Raises TraceError, worded
+    `nothing`, where nothing usable was recorded.
     """
     recording = finish(builder)
     if not any(map(row_count, (recording.ops, recording.calls, recording.kernels))):
@@ -88,7 +91,8 @@ def assemble_ranges(builder: RecordingBuilder, *, nothing: str, **told: str) -> 
     trace = assemble(recording, signatures=signatures, signature_of=signature_of)
     trace = infer_dtypes(replace(trace, strings=tuple(recording.names.texts)))
     capture = "measured" if row_count(recording.kernels) else "host"
-    return replace(trace, meta=replace(trace.meta, capture=capture, **told))  # type: ignore[arg-type]
+    meta = replace(trace.meta, capture=capture, **told)  # type: ignore[arg-type]
+    return replace(trace, meta=meta, devices=devices, quality=replace(trace.quality, **quality))
 
 
 def infer_dtypes(trace: Trace) -> Trace:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from ...arrays import Mask, Rows
-from ...records import dataclass, replace
+from ...records import dataclass
 from ..files.database import NULL
 from ..recording.builder import RecordingBuilder
 from ..recording.dtypes import assemble_ranges
@@ -94,19 +95,17 @@ def build_trace(contents: Contents) -> Callable[[], Trace]:
     collector.finish(launching_calls(calls, launching))
     devices = read_devices(contents.agents, used)
 
-    def build() -> Trace:
-        trace = assemble_ranges(
-            builder,
-            nothing="found rocprofv3's output without a usable kernel, HIP call or range; record with "
-            "`rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace`",
-            producer="rocprofv3",
-            source_format="rocprofv3",
-            accelerator="hip",
-        )
-        quality = replace(trace.quality, processes_left_out=contents.processes_left_out)
-        return replace(trace, devices=devices, quality=quality)
-
-    return build
+    return partial(
+        assemble_ranges,
+        builder,
+        nothing="found rocprofv3's output without a usable kernel, HIP call or range; record with "
+        "`rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace`",
+        devices=devices,
+        quality={"processes_left_out": contents.processes_left_out},
+        producer="rocprofv3",
+        source_format="rocprofv3",
+        accelerator="hip",
+    )
 
 
 def gpu_time_ns(columns: Columns) -> int:

@@ -74,14 +74,7 @@ class _Reader:
 
     def texts(self, table: str, column: str) -> dict[int, str]:
         """Return a column of texts by `id`."""
-        found: dict[int, str] = {}
-        for batch in self._database.read(table + self._suffix, ("id",), (column,)):
-            found |= {
-                number: text
-                for number, text in zip(batch.integers["id"].tolist(), batch.texts[column], strict=True)
-                if text is not None
-            }
-        return found
+        return self._database.read_texts(table + self._suffix, "id", column)
 
     def spans(self, table: str) -> dict[str, Rows]:
         """Return when and where the records of a table ran, and the call that caused each."""

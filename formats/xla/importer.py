@@ -60,12 +60,12 @@ def import_xla(data: bytes) -> Trace:
     host = [line for line in profile.lines if line.plane.startswith("/host:")]
     for line in host:
         _add_calls(builder, line)
-        _add_steps(builder, line, [event for event in line.events if "step_num" in event.told])
+        _add_marks(builder, line, [event for event in line.events if "step_num" in event.told], Mark.STEP)
     if not builder.length(MarkRows):
         _add_device_steps(builder, profile)
     for line in profile.lines:
-        if _GPU.fullmatch(line.plane) and line.name == "XLA Modules" and line.events:
-            _add_modules(builder, line)
+        if _GPU.fullmatch(line.plane) and line.name == "XLA Modules":
+            _add_marks(builder, line, line.events, Mark.MODULE)
     recording = finish(builder)
     trace = assemble(recording)
     trace = instructions.explain(trace, recording.kernel_row_of)
@@ -168,13 +168,16 @@ def _add_calls(builder: RecordingBuilder, line: XlaLine) -> None:
     )
 
 
-def _add_steps(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEvent]) -> None:
+def _add_marks(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEvent], mark: Mark) -> None:
+    """Add annotations of a line; modules are labelled by what stands before a bracket in their names."""
+    labels = builder.labels.number([event.name.partition("(")[0] for event in events] if mark is Mark.MODULE else [])
     if events:
         builder.add(
             make_rows(
                 MarkRows,
                 len(events),
-                name=Mark.STEP,
+                name=mark,
+                label=labels if mark is Mark.MODULE else MISSING,
                 thread=builder.threads.number([(line.plane, line.name)] * len(events)),
                 **_times(events),
             )
@@ -187,21 +190,7 @@ def _add_device_steps(builder: RecordingBuilder, profile: XlaProfile) -> None:
         return
     line = next((line for line in profile.lines if _GPU.fullmatch(line.plane) and line.name == "Steps"), None)
     if line is not None:
-        _add_steps(builder, line, line.events)
-
-
-def _add_modules(builder: RecordingBuilder, line: XlaLine) -> None:
-    names = [event.name.partition("(")[0] for event in line.events]
-    builder.add(
-        make_rows(
-            MarkRows,
-            len(names),
-            name=Mark.MODULE,
-            label=builder.labels.number(names),
-            thread=builder.threads.number([(line.plane, line.name)] * len(names)),
-            **_times(line.events),
-        )
-    )
+        _add_marks(builder, line, line.events, Mark.STEP)
 
 
 def _triple(text: str) -> tuple[int, int, int]:
