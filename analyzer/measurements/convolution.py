@@ -25,7 +25,7 @@ from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
 from .own_convolution import load_own
-from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, records_of, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/convolution.parquet"
@@ -83,7 +83,7 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
     rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
-    dims = [_general_dims(row) for row in _records(table)]
+    dims = [_general_dims(row) for row in records_of(table)]
     problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
     problems = replace(problems, timing=np.array([TIMINGS.get(name, 0) for name in table["source"].tolist()]))
     return replace(
@@ -150,12 +150,6 @@ def _families(table: MeasurementTable) -> TableColumn:
     family[(groups > 1) & (groups == table["c_in"].astype(np.int64))] = "depthwise convolution"
     family[table["algorithm"] == "transposed"] = "transposed convolution"
     return family
-
-
-def _records(table: MeasurementTable) -> list[dict[str, object]]:
-    names = (*GENERAL_SIZES, "direction", "layout", "fused_add")
-    columns = [table[name].tolist() for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _general_dims(row: dict[str, object]) -> ConvolutionDims:

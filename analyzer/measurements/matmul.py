@@ -11,7 +11,7 @@ from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from, rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .own_products import load_own_products
-from .samples import Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 MORE_TABLE: Final = "ops/matmul_more.parquet"
@@ -59,6 +59,7 @@ TUNED_FORMATS: Final[Mapping[str, Format]] = {
 """As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
 SIMT_DTYPE: Final = "fp32"
 """Of rows that another model reads (`matmul_simt`)."""
+QUANTIZED: Final = tuple(name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN)
 TUNED_QUANTIZED: Final = tuple(name for name, item in TUNED_FORMATS.items() if item.kind != MatmulKernel.PLAIN)
 
 
@@ -106,30 +107,20 @@ def load_more_samples(data: Path, catalog: Catalog | None = None) -> list[Sample
     is_turned = np.array([item.is_column_major for item in sources])
     table["m"], table["n"] = np.where(is_turned, table["n"], table["m"]), np.where(is_turned, table["m"], table["n"])
     copies = np.array([item.copies for item in sources], dtype=np.float64)
-    return [
-        samples_of(
-            table,
-            "matmul",
-            replace(problems_of_rows(table), copies=copies),
-            catalog,
-            family=[item.family for item in sources],
-            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
-        )
-    ]
+    problems = replace(problems_of_rows(table), copies=copies)
+    return [_by_shape(table, "matmul", problems, catalog, [item.family for item in sources])]
 
 
 def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats."""
-    names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
-    return [_samples(data, "matmul_quantized", names, catalog), *load_tuned_samples(data, catalog)]
+    return [_samples(data, "matmul_quantized", QUANTIZED, catalog), *load_tuned_samples(data, catalog)]
 
 
 def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats, and those of bf16, which alone show what each GPU has beside the format."""
     tuned = [*load_tuned_samples(data), *load_tuned_samples(data, formats=("bf16",))]
-    names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
     return [
-        _samples(data, "matmul_quantized", names),
+        _samples(data, "matmul_quantized", QUANTIZED),
         _samples(data, "matmul", ["bf16"]),
         *(_trained(samples) for samples in tuned),
     ]
@@ -145,16 +136,8 @@ def load_tuned_samples(
     table = read_table(path, ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "source"))
     table = pick(table, np.isin(table["dtype"].astype(str), formats) & (table["source"].astype(str) == TUNED_SOURCE))
     problems = problems_of_rows(table, TUNED_FORMATS)
-    return [
-        samples_of(
-            table,
-            "matmul_quantized",
-            replace(problems, quantized=np.zeros_like(problems.quantized)),
-            catalog,
-            family=SOURCES[TUNED_SOURCE].family,
-            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
-        )
-    ]
+    problems = replace(problems, quantized=np.zeros_like(problems.quantized))
+    return [_by_shape(table, "matmul_quantized", problems, catalog, SOURCES[TUNED_SOURCE].family)]
 
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
@@ -162,15 +145,15 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
     table, notes = keep_known(read_table(data / TABLE, COLUMNS), {"dtype": (*FORMATS, SIMT_DTYPE)})
     is_wanted = np.isin(table["dtype"].astype(str), formats)
     table = pick(table, is_wanted & ~table["suspect"].astype(bool))
-    samples = samples_of(
-        table,
-        model,
-        problems_of_rows(table),
-        catalog,
-        family="matmul",
-        share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
-    )
+    samples = _by_shape(table, model, problems_of_rows(table), catalog, "matmul")
     return replace(samples, notes=notes if model == "matmul" else ())
+
+
+def _by_shape(
+    table: MeasurementTable, model: str, problems: MatmulProblems, catalog: Catalog | None, family: str | Sequence[str]
+) -> Samples[MatmulProblems]:
+    share = shape_share(*(table[name] for name in ("batch", "m", "n", "k")))
+    return samples_of(table, model, problems, catalog, family=family, share=share)
 
 
 def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] = FORMATS) -> MatmulProblems:

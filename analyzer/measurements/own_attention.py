@@ -11,8 +11,8 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
 from ..models.frame.problems import problems_from
-from .own_ops import BYTES, own_rows, own_share, read_own
-from .samples import MeasurementTable, Samples, samples_of
+from .own_ops import BYTES, own_share, read_own
+from .samples import MeasurementTable, Samples, records_of, samples_of
 
 KERNELS: Final[Mapping[str, AttentionKernel]] = {
     "default": AttentionKernel.CUDNN,
@@ -50,14 +50,14 @@ def load_own_attention(data: Path, model: str, catalog: Catalog | None = None) -
             model,
             problems_from(kind, len(table["gpu"]), **_columns(table)),
             catalog,
-            family=[f"attention {row['direction']}, own ({row['op']})" for row in own_rows(table)],
+            family=[f"attention {row['direction']}, own ({row['op']})" for row in records_of(table)],
             share=own_share(table, TRAINED_SHARES[model]),
         )
     ]
 
 
 def _columns(table: MeasurementTable) -> dict[str, Any]:
-    rows = own_rows(table)
+    rows = records_of(table)
     sizes = {
         name: np.array([float(row["dims"][name]) for row in rows])
         for name in ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim")

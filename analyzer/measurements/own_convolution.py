@@ -10,8 +10,8 @@ import numpy as np
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
-from .own_ops import COLUMNS, own_rows, own_share, read_own
-from .samples import Samples, samples_of
+from .own_ops import COLUMNS, own_share, read_own
+from .samples import Samples, records_of, samples_of
 
 TRAINED_SHARE: Final = 0.5
 """Shapes below train: as in the model's recipe."""
@@ -31,7 +31,7 @@ def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[Convolu
     table = read_own(
         data, "conv", lambda row: row["dtype"] in RATES and row["direction"] in DIRECTIONS, (*COLUMNS, "kernel_us")
     )
-    rows = own_rows(table)
+    rows = records_of(table)
     if not rows:
         return []
     table["latency_us"] = table["latency_us"] - np.array([_waited_us(row) for row in rows])

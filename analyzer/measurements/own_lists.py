@@ -13,8 +13,8 @@ from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from
 from ..models.vector.problems import VectorKernel, VectorProblems
 from ..work.optimizer import CHUNK, ROOT_OPERATIONS
-from .own_ops import BYTES, COLUMNS, TABLE, own_rows, own_share, read_own
-from .samples import Samples, gpus_of
+from .own_ops import BYTES, COLUMNS, TABLE, own_share, read_own
+from .samples import MeasurementTable, Samples, records_of, samples_of
 
 KERNELS: Final[Mapping[tuple[str, int], tuple[int, int, int, int]]] = {
     ("UnaryOp", 2): (1, 1, 1, 1),
@@ -47,7 +47,7 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
     """Return the kernels over lists of tensors whose sizes are known; none where there is no table."""
     table = read_own(data, "optimizer", columns=(*COLUMNS, "kernel_us", "grids"))
     found = []
-    for row, share in zip(own_rows(table), own_share(table, trained).tolist(), strict=True):
+    for row, share in zip(records_of(table), own_share(table, trained).tolist(), strict=True):
         found += [(*item, row, share) for item in _kernels(row)]
     if not found:
         return []
@@ -55,7 +55,6 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
     width = np.array([BYTES[row["dtype"]] for row in rows])
     elements = np.multiply(blocks, held)
     every = width * np.array([row["dims"]["elements"] for row in rows])
-    gpus, gpu = gpus_of(np.array([row["gpu"] for row in rows], dtype=object), catalog)
     problems = problems_from(
         VectorProblems,
         len(found),
@@ -72,16 +71,14 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
         host_ratio=1.0,
         in_turn=1.0,
     )
+    columns = {name: np.array([row[name] for row in rows], dtype=object) for name in ("gpu", "dtype")}
     return [
-        Samples(
-            table=TABLE,
-            model="vector",
-            problems=problems,
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=1e3 * np.array(time_us),
-            family=np.full(len(found), "lists of tensors", dtype=object),
-            dtype=np.array([row["dtype"] for row in rows], dtype=object),
+        samples_of(
+            MeasurementTable(data / TABLE, {**columns, "latency_us": np.array(time_us)}),
+            "vector",
+            problems,
+            catalog,
+            family="lists of tensors",
             share=np.array(share),
         )
     ]

@@ -13,7 +13,7 @@ import orjson
 
 from ...arrays import Floats
 from ...errors import InputError
-from .samples import MeasurementTable, pick, read_table, shape_share
+from .samples import MeasurementTable, pick, read_table, records_of, shape_share
 
 TABLE: Final = "own/ops.parquet"
 COLUMNS: Final = ("gpu", "family", "op", "dims", "dtype", "layout", "direction", "operands", "latency_us", "kernels")
@@ -37,7 +37,7 @@ def read_own(
     table["dims"] = np.array([_dims_of(text, path) for text in table["dims"].tolist()], dtype=object)
     if keep is None:
         return table
-    return pick(table, np.array([keep(row) for row in own_rows(table)], dtype=bool))
+    return pick(table, np.array([keep(row) for row in records_of(table)], dtype=bool))
 
 
 def _dims_of(text: str, path: Path) -> Mapping[str, Any]:
@@ -50,16 +50,12 @@ def _dims_of(text: str, path: Path) -> Mapping[str, Any]:
     return dims
 
 
-def own_rows(table: MeasurementTable) -> list[Mapping[str, Any]]:
-    """Return the rows as mappings by column."""
-    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-
-
 def own_share(table: MeasurementTable, trained: float) -> Floats:
     """Return each row's share by its op, direction and sizes alone, so that `SCARCE_SHARE` of the shapes lie under the
     share that a model trains on: both dtypes, layouts and states of the operands of a shape are drawn alike."""
     texts = [
-        orjson.dumps([row["op"], row["direction"], row["dims"]], option=orjson.OPT_SORT_KEYS) for row in own_rows(table)
+        orjson.dumps([row["op"], row["direction"], row["dims"]], option=orjson.OPT_SORT_KEYS)
+        for row in records_of(table)
     ]
     codes = np.array([_code_of(text) for text in texts], dtype=np.int64)
     share = shape_share(codes) if len(codes) else np.empty(0)

@@ -6,14 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, problems_from, rate_codes
 from ..models.matmul.feed import FLUSHED_COPIES
 from ..models.matmul.problems import FORMATS, MatmulProblems, OperandLayout
 from ..models.matmul_simt.problems import MatmulSimtProblems
-from .own_ops import own_rows, own_share, read_own
-from .samples import MeasurementTable, Samples, samples_of
+from .own_ops import own_share, read_own
+from .samples import MeasurementTable, Samples, records_of, samples_of
 
 LAYOUTS: Final[Mapping[str, OperandLayout]] = {
     "nt": OperandLayout(0),
@@ -50,7 +49,6 @@ def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Sample
         out_bytes=[OUT_BYTES[name] for name in names],
         rate=rate_codes([item.rate for item in formats]),
         kind=[item.kind for item in formats],
-        copies=_copies(table),
         distinct=1.0,
         layout=[LAYOUTS[op] for op in table["op"].tolist()],
         grouped=table["op"] == "grouped",
@@ -68,7 +66,6 @@ def load_own_fp32(data: Path, catalog: Catalog | None = None) -> list[Samples[Ma
         len(table["gpu"]),
         **_columns(table),
         element_bytes=4.0,
-        copies=_copies(table),
         rate=RATES.index(Rate.MATRIX_FP32),
         contiguous=[not LAYOUTS[op] for op in table["op"].tolist()],
         host_ratio=1.0,
@@ -77,14 +74,11 @@ def load_own_fp32(data: Path, catalog: Catalog | None = None) -> list[Samples[Ma
     return [_samples(table, "matmul_simt", problems, catalog)]
 
 
-def _copies(table: MeasurementTable) -> Floats:
-    return np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0)
-
-
 def _columns(table: MeasurementTable) -> dict[str, Any]:
-    rows = own_rows(table)
+    rows = records_of(table)
     found = {name: np.array([float(row["dims"].get(name, 1)) for row in rows]) for name in ("batch", "m", "n", "k")}
     found["m"] = np.where(table["op"] == "grouped", found["m"] / found["batch"], found["m"])  # All groups' rows.
+    found["copies"] = np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0)
     return found
 
 

@@ -18,8 +18,8 @@ from ..work.registry import work_of
 from ..work.row_kernels import RowKernel
 from ..work.work import RowDims, Work
 from .own_calls import calls_of
-from .own_ops import TABLE, own_rows, own_share, read_own
-from .samples import Samples, gpus_of
+from .own_ops import TABLE, own_share, read_own
+from .samples import MeasurementTable, Samples, records_of, samples_of
 
 FAMILIES: Final = ("vector", "norm")
 """Of the table, whose rows are calls that formulas know."""
@@ -48,17 +48,16 @@ def load_own(data: Path, model: str, trained: float, catalog: Catalog | None = N
         return []
     works = [item.works[0] for item in rows]
     problems: Problems = problems_of(OP_MODELS[model], works, [Rate.FP32] * len(works))
-    gpus, gpu = gpus_of(np.array([item.row["gpu"] for item in rows], dtype=object), catalog)
+    columns = {
+        name: np.array([item.row[name] for item in rows], dtype=object) for name in ("gpu", "latency_us", "dtype")
+    }
     return [
-        Samples(
-            table=TABLE,
-            model=model,
-            problems=problems,
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=np.array([1e3 * item.row["latency_us"] for item in rows]),
-            family=np.array([family_of_row(item.row) for item in rows], dtype=object),
-            dtype=np.array([item.row["dtype"] for item in rows], dtype=object),
+        samples_of(
+            MeasurementTable(data / TABLE, columns),
+            model,
+            problems,
+            catalog,
+            family=[family_of_row(item.row) for item in rows],
             share=np.array([item.share for item in rows]),
         )
     ]
@@ -102,7 +101,7 @@ def read_works(data: Path, trained: float) -> tuple[OwnRow, ...]:
     for family in FAMILIES:
         table = read_own(data, family)
         shares = own_share(table, trained).tolist() if len(table["op"]) else []
-        for row, share in zip(own_rows(table), shares, strict=True):
+        for row, share in zip(records_of(table), shares, strict=True):
             calls = calls_of(row)
             works = [work_of(name, signature) for name, signature in calls or ()]
             known = [work for work in works if work is not None]

@@ -15,8 +15,8 @@ import numpy as np
 from ...specs.gpu import Catalog, Rate
 from ..models.recurrent.problems import RecurrentProblems, problems_of_dims
 from ..work.work import Direction, RecurrentDims
-from .own_ops import own_rows, own_share, read_own
-from .samples import Samples, pick, read_table, samples_of, shape_share
+from .own_ops import own_share, read_own
+from .samples import Samples, pick, read_table, records_of, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/recurrent.parquet"
@@ -95,7 +95,7 @@ def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[Recurre
             hidden_size=row["dims"]["hidden"],
             direction=Direction.FORWARD if row["direction"] == "forward" else Direction.BOTH_GRADIENTS,
         )
-        for row in own_rows(table)
+        for row in records_of(table)
     ]
     return [
         samples_of(

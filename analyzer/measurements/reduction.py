@@ -13,7 +13,7 @@ from ..models.reduction.problems import ReductionProblems
 from ..work.row_kernels import RowKernel
 from .own_works import load_own
 from .reduction_sequences import Launched, eager_of, inductor_of, liger_of
-from .samples import MeasurementTable, Samples, gpus_of, read_table, shape_share
+from .samples import MeasurementTable, Samples, read_table, records_of, samples_of, shape_share
 
 TABLE: Final = "ops/batch_norm.parquet"
 NORMS: Final = "ops/norm_backward.parquet"
@@ -94,16 +94,15 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
         KERNELBENCH: _kernelbench,
     }
     found = []
-    for name, rows_of in readers.items():
+    for name, read in readers.items():
         if (data / name).exists():
-            rows = list(rows_of(read_table(data / name, COLUMNS[name])))
+            rows = list(read(read_table(data / name, COLUMNS[name])))
             if rows:
                 found.append(_samples(name, rows, catalog))
     return [*found, *load_own(data, "reduction", TRAINED_SHARE, catalog)]
 
 
 def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
-    gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
     names = (
         *("kernel", "columns", "rows", "elements", "flops", "launches"),
         *("walked_bytes", "streamed_bytes", "least_bytes"),
@@ -118,23 +117,17 @@ def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Sample
         host_floor_ns=[1e3 * row.host_floor_us for row in rows],
     )
     share = shape_share(problems.kernel, problems.rows, problems.columns, problems.run)
-    return Samples(
-        table=name,
-        model="reduction",
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=np.array([1e3 * row.latency_us for row in rows]),
-        family=np.array([row.family for row in rows], dtype=object),
-        dtype=np.array([row.dtype for row in rows], dtype=object),
+    columns = {
+        key: np.array([getattr(row, key) for row in rows], dtype=object) for key in ("gpu", "latency_us", "dtype")
+    }
+    return samples_of(
+        MeasurementTable(Path(name), columns),
+        "reduction",
+        problems,
+        catalog,
+        family=[row.family for row in rows],
         share=share if name == TABLE else SCARCE_SHARE * share,
     )
-
-
-def _records(table: MeasurementTable) -> Iterator[Mapping[str, Any]]:
-    columns = {name: values.tolist() for name, values in table.items()}
-    for values in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, values, strict=True))
 
 
 def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
@@ -143,7 +136,7 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
     Of channels last those of `LAST_VERSION`, which are two kernels of PyTorch's; the other version's are 40 times as
     long. Every backward pass adds the gradient to the one before, since the benchmark keeps it: three tensors more.
     """
-    records = list(_records(table))
+    records = records_of(table)
     whole = [item for item in records if item["op"] == "batch_norm_training"]
     floors = {
         way: float(np.median([item["latency_us"] for item in whole if item["direction"] == way and _is_hidden(item)]))
@@ -186,7 +179,7 @@ def _is_hidden(item: Mapping[str, Any]) -> bool:
 
 def _norms(table: MeasurementTable) -> Iterator[_Row]:
     """Yield norms by backend: the kernel is an input."""
-    for item in _records(table):
+    for item in records_of(table):
         tensor = item["rows"] * item["cols"] * BYTES[item["dtype"]]
         is_backward, backend = item["direction"] == "backward", item["backend"]
         has_columns = is_backward and backend != "cudnn"
@@ -202,7 +195,7 @@ def _norms(table: MeasurementTable) -> Iterator[_Row]:
 
 
 def _liger(table: MeasurementTable) -> Iterator[_Row]:
-    for item in _records(table):
+    for item in records_of(table):
         launched = liger_of(item)
         if launched is not None:
             family = f"{item['op']} {item['direction']} (Liger's benchmark)"
@@ -212,7 +205,7 @@ def _liger(table: MeasurementTable) -> Iterator[_Row]:
 
 def _kernelbench(table: MeasurementTable) -> Iterator[_Row]:
     """Yield rows of known kernels, with the floor of their host as its own short rows read."""
-    records = list(_records(table))
+    records = records_of(table)
     hosts = {(item["machine"], item["mode"]) for item in records}
     floors: dict[tuple[str, str], float] = {}
     for host in hosts:

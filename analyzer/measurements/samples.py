@@ -261,6 +261,13 @@ def pick(table: MeasurementTable, keep: TableColumn) -> MeasurementTable:
     return MeasurementTable(table.path, {name: column[keep] for name, column in table.items()})
 
 
+def records_of(table: Mapping[str, TableColumn]) -> list[dict[str, Any]]:
+    """Return the rows of a table as mappings by column."""
+    return [
+        dict(zip(table, row, strict=True)) for row in zip(*(column.tolist() for column in table.values()), strict=True)
+    ]
+
+
 def shape_share(*sizes: TableColumn) -> Floats:
     """Return a number in [0, 1) that depends on a row's sizes alone: the same shapes are drawn on every GPU."""
     mixed = np.full(len(sizes[0]), 0x9E3779B97F4A7C15, dtype=np.uint64)

@@ -67,12 +67,14 @@ def learn_model(
     count = len(item.measured_ns)
     if count * (FOLDS - 1) // FOLDS < FEWEST_POINTS:
         return Lesson(correction=Correction(gpu=gpu, model=model, point_count=count), calibration=None, is_spared=False)
-    errors = [_errors(item, _rated_ns(item, list(known))) for known in ([UNCHANGED] * FOLDS, folds)]
+    errors = [
+        _errors(item, _left_out_ns(item, list(known), is_corrected=False)) for known in ([UNCHANGED] * FOLDS, folds)
+    ]
     is_spared = bool(errors[1].mean() > errors[0].mean())
     if is_spared:
         factors, folds = UNCHANGED, [UNCHANGED] * FOLDS
     base = errors[0 if is_spared else 1]
-    taught = _errors(item, _taught_ns(item, folds))
+    taught = _errors(item, _left_out_ns(item, folds, is_corrected=True))
     kinds = kind_of(item.fitted.model, item.problems)
     spared = _spared_kinds(kinds, taught - base)
     taught = np.where(np.isin(kinds, spared), base, taught)
@@ -113,30 +115,25 @@ def _folds(count: int) -> Iterator[tuple[Rows, Rows]]:
 
 
 def _error(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> float:
-    return float(_errors(item, _rated_ns(item, folds)).mean())
+    return float(_errors(item, _left_out_ns(item, folds, is_corrected=False)).mean())
 
 
 def _errors(item: GpuMeasurements, predicted_ns: Floats) -> Floats:
     return np.asarray(np.abs(predicted_ns / item.measured_ns - 1.0))
 
 
-def _rated_ns(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> Floats:
-    """Return predictions of each fold with the rates that the others teach."""
-    result = np.empty(len(item.measured_ns))
-    for (_, left), factors in zip(_folds(len(result)), folds, strict=True):
-        part = item.take(left)
-        if len(left):
-            result[left] = _predicted_ns(part, _scaled(part.fleet, factors))
-    return result
-
-
-def _taught_ns(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> Floats:
-    """Return predictions of each fold with the rates and the correction that the others teach."""
+def _left_out_ns(item: GpuMeasurements, folds: Sequence[GpuFactors], *, is_corrected: bool) -> Floats:
+    """Return predictions of each fold with the rates, and if so the correction, that the others teach."""
     result = np.empty(len(item.measured_ns))
     for (taught, left), factors in zip(_folds(len(result)), folds, strict=True):
         teacher, pupil = item.take(taught), item.take(left)
-        found = fit_calibration(item.fitted, teacher.problems, _scaled(teacher.fleet, factors), teacher.measured_ns)
-        result[left] = _calibrated_ns(found, pupil, _scaled(pupil.fleet, factors))
+        fleet = _scaled(pupil.fleet, factors)
+        if is_corrected:
+            of_teacher = _scaled(teacher.fleet, factors)
+            found = fit_calibration(item.fitted, teacher.problems, of_teacher, teacher.measured_ns)
+            result[left] = _calibrated_ns(found, pupil, fleet)
+        elif len(left):
+            result[left] = _predicted_ns(pupil, fleet)
     return result
 
 

@@ -31,7 +31,7 @@ import click
 import numpy as np
 
 from ...analyzer.iteration.analyze import run_analysis
-from ...analyzer.measurements.samples import pick, read_table
+from ...analyzer.measurements.samples import pick, read_table, records_of
 from ...analyzer.models.library import load_library
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
 from ...analyzer.prediction.sum_interval import busy_interval_ns
@@ -249,9 +249,8 @@ def predict_networks(data: Path, folder: Path) -> Iterator[NetworkError]:
     """
     table = read_table(data / TABLE)
     table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
-    measured = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
     keys: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
-    for item in measured:
+    for item in records_of(table):
         dtype = "fp16" if item["precision"] == "fp16" else "fp32"
         keys[item["model"], item["mode"], dtype, int(item["batch_per_gpu"])].append(item)
     catalog = load_catalog()

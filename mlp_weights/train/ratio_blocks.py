@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...analyzer.measurements.readers import load_tables
-from ...analyzer.measurements.samples import Samples, pick, read_table
+from ...analyzer.measurements.samples import Samples, pick, read_table, records_of
 from ...analyzer.models.frame.intervals import separations
 from ...analyzer.prediction.bounds import bound_ops, kernel_overhead_ns, rate_matrix
 from ...analyzer.prediction.ratio_widths import (
@@ -312,11 +312,8 @@ class Pairing:
 
 def load_rows(data: Path) -> dict[tuple[str, str], list[LaunchedRow]]:
     """Return the rows with a launch by family and GPU."""
-    table = read_table(data / TABLE)
-    names = list(table)
     rows: dict[tuple[str, str], list[LaunchedRow]] = {}
-    for values in zip(*(table[name].tolist() for name in names), strict=True):
-        row = dict(zip(names, values, strict=True))
+    for row in records_of(read_table(data / TABLE)):
         family = "elementwise" if row["op"] in _ELEMENTWISE else row["op"]
         if row["kernel"] and row["grid_x"] > 0 and not row["suspect"] and family in FAMILIES:
             rows.setdefault((family, row["gpu"]), []).append(row)

@@ -22,7 +22,7 @@ from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...iteration.analyze import analyze_trace
 from ...iteration.report import GpuPrediction
-from ...measurements.samples import read_table
+from ...measurements.samples import read_table, records_of
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.shared_error import IterationKind, iteration_kind
@@ -89,8 +89,7 @@ def _rows_of(data: Path) -> list[Mapping[str, Any]]:
     if not path.exists():
         return []
     table = read_table(path, COLUMNS, may_lack=("joules",))
-    rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-    return [row for row in rows if not row["compiled"]]
+    return [row for row in records_of(table) if not row["compiled"]]
 
 
 def ops_of(trace: Trace, gpu: Gpu, library: Library) -> OwnOps:
