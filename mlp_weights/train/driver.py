@@ -17,9 +17,10 @@ from ...analyzer.models.frame.correction import correct
 from ...analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
 from ...analyzer.models.frame.model import group_of
 from ...analyzer.models.frame.parameters import resolve, theta_size
-from ...analyzer.models.frame.problems import Problems, problem_columns, take_problems
+from ...analyzer.models.frame.problems import problem_columns, take_problems
 from ...analyzer.models.registry import OP_MODELS, load_model
 from ...analyzer.models.store import save_model, variant_name
+from ...analyzer.questions.score.rows import mixed_keys
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.catalog import load_catalog
@@ -28,7 +29,7 @@ from ...specs.gpu import chip_of
 from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor
 from .half_widths import UNMEASURED_HALF_WIDTH, fit_intervals
 from .recipe import Recipe, find_recipe, given_sources
-from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
+from .variant import Pool, Variant, first_per_gpu, fit_variant, join_samples, simulate_rows
 
 RECIPES: Final = tuple(name for name, model in OP_MODELS.items() if model.is_measured)
 """Models that have a recipe, in the order in which they are trained."""
@@ -70,7 +71,10 @@ def fit_and_predict(name: str, data: tuple[Path, ...], excluded: frozenset[str],
 
 
 def _hold_out(recipe: Recipe[Any], pool: Pool, variant: Variant, chip: str) -> HeldOut:
-    rows = _held_out_rows(pool, chip)
+    # Those of largest share first: shapes that training drew last, or never.
+    rows = first_per_gpu(
+        pool, pool.chip == pool.chips.index(chip), [HELD_OUT_ROWS_PER_GPU] * len(pool.gpus), -pool.share
+    )
     problems = take_problems(pool.problems, rows)
     time_ns, sizes = simulate_rows(recipe.model, variant.theta, problems, pool, rows)
     network = None if variant.network is None else replace(variant.network, limit=np.inf)
@@ -82,31 +86,8 @@ def _hold_out(recipe: Recipe[Any], pool: Pool, variant: Variant, chip: str) -> H
         correction=correct(network, sizes) if network is not None else np.zeros(len(rows)),
         simulated_ns=time_ns,
         group=group_of(recipe.model, problems),
-        key=_problem_keys(problems),
+        key=mixed_keys(column for name, column in problem_columns(problems).items() if name != "host_floor_ns"),
     )
-
-
-def _held_out_rows(pool: Pool, chip: str) -> Any:
-    """Return rows of the chip, those of largest share first: shapes that training drew last, or never."""
-    chosen = []
-    for gpu, known in enumerate(pool.gpus):
-        if chip_of(known) == chip:
-            rows = np.flatnonzero(pool.gpu == gpu)
-            chosen.append(rows[np.argsort(-pool.share[rows], kind="stable")[:HELD_OUT_ROWS_PER_GPU]])
-    return np.sort(np.concatenate(chosen))
-
-
-def _problem_keys(problems: Problems) -> Any:
-    """Hash every column but the host's floor."""
-    keys = None
-    for name, column in problem_columns(problems).items():
-        if name == "host_floor_ns":
-            continue
-        bits = np.ascontiguousarray(column, dtype=np.float64).view(np.uint64)
-        keys = bits.copy() if keys is None else keys ^ bits
-        keys *= np.uint64(0x9E3779B97F4A7C15)
-        keys ^= keys >> np.uint64(31)
-    return keys
 
 
 def train_models(

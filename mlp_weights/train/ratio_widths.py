@@ -22,7 +22,7 @@ from ...analyzer.prediction.ratio_widths import width_of
 from ...analyzer.work import Family
 from ...arrays import Floats
 from .calibrate import COVERAGE
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, program
 from .ratio_blocks import (
     BY_HOST_OR_NODE,
     CACHED,
@@ -58,11 +58,8 @@ Groups = Mapping[tuple[str, str], Sequence[PairErrors]]
 """Blocks by rule and family, empty where the rule is the same for all."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@click.option("--by-pair", is_flag=True, help="Print every block as well.")
-@write_options
-def main(data: Path, by_pair: bool, write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__, click.option("--by-pair", is_flag=True, help="Print every block as well."))
+def main(data: Path, by_pair: bool) -> Fitted:
     """Print a line per rule and family, then how alike errors are."""
     groups = read_groups(data)
     leaps = "  ".join(f"{low:g}-{high:g}".center(7) for low, high in LEAPS)
@@ -76,10 +73,8 @@ def main(data: Path, by_pair: bool, write: bool, keep: str | None) -> None:
     every = [item for blocks in groups.values() for item in blocks if item.chips[0] != item.chips[1]]
     for names in (("wave",), ("compute",), ("bound",), ("guess",), ("wave", "compute")):
         print_shared(" and ".join(names), [item for item in every if item.rule in names])
-    if write:
-        paths = [*(data / "ops" / f"{name}.parquet" for name in TABLES), data / COLLECTIVES, *trace_paths(data)]
-        fitted = FittedConstants(values=widths_of(groups), counts=counts_of(groups), inputs=hash_files(data, paths))
-        save_constants(NAME, ABOUT, fitted, keep=keep)
+    paths = [*(data / "ops" / f"{name}.parquet" for name in TABLES), data / COLLECTIVES, *trace_paths(data)]
+    return widths_of(groups), counts_of(groups), paths
 
 
 def read_groups(data: Path) -> dict[tuple[str, str], list[PairErrors]]:

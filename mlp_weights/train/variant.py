@@ -84,7 +84,7 @@ def fit_variant(
     part = 1.0 if start is None else ROWS_FROM_NEAR
     wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
     most = [recipe.rows_of.get(chip_of(gpu), recipe.rows_per_gpu) for gpu in pool.gpus]
-    rows = _first_per_gpu(pool, wanted, [int(part * item) for item in most])
+    rows = first_per_gpu(pool, wanted, [int(part * item) for item in most], pool.share)
     if not len(rows):
         return Variant(excluded=excluded, theta=_start(recipe.model, None, None)[0], network=None)
     problems, floor_us = fill_host_floor(pool, rows)
@@ -94,7 +94,7 @@ def fit_variant(
     variant = Variant(excluded=excluded, theta=theta, network=None)
     if not recipe.hidden or not recipe.model.size_names:
         return variant
-    rows = _first_per_gpu(pool, wanted, [int(part * recipe.network_rows_per_gpu)] * len(most))
+    rows = first_per_gpu(pool, wanted, [int(part * recipe.network_rows_per_gpu)] * len(most), pool.share)
     problems, _ = fill_host_floor(pool, rows)
     time_ns, sizes = simulate_rows(recipe.model, theta, problems, pool, rows)
     network = train_network(
@@ -156,12 +156,12 @@ def _start(model: Model[Any], floor_us: float | None, near: Floats | None) -> tu
     return theta, replace(model, parameters=fixed)
 
 
-def _first_per_gpu(pool: Pool, wanted: Mask, limits: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return at most so many wanted rows of each GPU, those of least share: the same shapes on every GPU."""
+def first_per_gpu(pool: Pool, wanted: Mask, limits: Sequence[int], by: Floats) -> npt.NDArray[np.int64]:
+    """Return at most so many wanted rows of each GPU, those of least `by`: the same shapes on every GPU."""
     chosen = []
     for gpu, limit in enumerate(limits):
         rows = np.flatnonzero(wanted & (pool.gpu == gpu))
-        chosen.append(rows[np.argsort(pool.share[rows], kind="stable")[:limit]])
+        chosen.append(rows[np.argsort(by[rows], kind="stable")[:limit]])
     return np.sort(np.concatenate(chosen))
 
 

@@ -1,6 +1,6 @@
 """Predictions beside measurements, in columns with a row per measured one, and simpler predictions of the same rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -75,11 +75,16 @@ def carried_from(
 
 def problem_keys(samples: Samples[Any]) -> Keys:
     """Return a number per row that is the same for equal problems of equal family and dtype, whatever the host."""
-    mixed = np.zeros(len(samples.measured_ns), dtype=np.uint64)
     named = problem_columns(samples.problems).items()
     columns = [column for name, column in named if not name.startswith("host_")]
-    for column in (*columns, codes_of(samples.family)[1], codes_of(samples.dtype)[1]):
-        mixed ^= np.ascontiguousarray(column, dtype=np.float64).view(np.uint64)
+    return mixed_keys((*columns, codes_of(samples.family)[1], codes_of(samples.dtype)[1]))
+
+
+def mixed_keys(columns: Iterable[npt.NDArray[Any]]) -> Keys:
+    """Return a number per row that is the same where all columns are."""
+    mixed = np.zeros(1, dtype=np.uint64)
+    for column in columns:
+        mixed = mixed ^ np.ascontiguousarray(column, dtype=np.float64).view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(31)
     return mixed
