@@ -60,7 +60,7 @@ def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask, wri
     between = np.where(is_late, 0.0, np.maximum(moved_bytes[last] - moved_bytes[at], 0.0) / 2)
     since = before[at] - after[last] + between
     since = np.where(last < at, since, since + total)
-    return _of_large_ones(unknown, at[is_read], np.maximum(since, 0.0)[is_read], _bytes(trace)[tensor][is_read])
+    return _of_large_ones(unknown, at[is_read], np.maximum(since, 0.0)[is_read], tensor_bytes(trace)[tensor][is_read])
 
 
 def _last_touch(storage: Rows, at: Rows) -> Rows:
@@ -88,7 +88,7 @@ def _of_large_ones(unknown: Floats, at: Rows, since: Floats, size: Floats) -> Fl
     return np.where(found >= 0.0, found, unknown)
 
 
-def _bytes(trace: Trace) -> Floats:
+def tensor_bytes(trace: Trace) -> Floats:
     """Return the bytes of each tensor."""
     element = np.array([DTYPE_BYTES.get(name, UNLISTED_ELEMENT_BYTES) for name in trace.strings], dtype=np.float64)
     return np.asarray(trace.tensors.element_count * element[trace.tensors.dtype])

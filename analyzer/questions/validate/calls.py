@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Rows, at_rows
-from ....formats.trace.column import row_count
+from ....formats.trace.column import Interner, row_count
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import KernelKind, Phase, Trace
 from ....records import dataclass, replace
@@ -21,17 +21,6 @@ from ...work.work import AttentionDims, Dims, Family, MatmulDims, RowDims, Work
 NO_KEY: Final = -1
 _VENDOR: Final = re.compile(r"::(cudnn|miopen|mkldnn|native)_")
 """Names of one op by the library that computes it; `native_layer_norm` is what `layer_norm` calls."""
-
-
-class KeyTable:
-    """Number whatever identifies a call, equal things alike; two recordings share one table."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-
-    def number(self, key: Hashable) -> int:
-        """Return the number of a key."""
-        return self._numbers.setdefault(key, len(self._numbers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +47,7 @@ class OpCalls:
     """The kernel, or the op, as a row of the trace's table, [p]."""
 
 
-def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: KeyTable) -> OpCalls:
+def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: Interner[Hashable]) -> OpCalls:
     """Return the calls of one iteration; `kernel_rows` are its kernels, none in a trace without GPU times."""
     if len(kernel_rows):
         items, owners = kernel_rows, _owners(trace, workload, kernel_rows)
@@ -106,7 +95,7 @@ def _owners(trace: Trace, workload: GpuWorkload, kernels: Rows) -> Rows:
 class _Namer:
     """Number the calls of one trace by what they compute, once per name and signature."""
 
-    def __init__(self, trace: Trace, keys: KeyTable) -> None:
+    def __init__(self, trace: Trace, keys: Interner[Hashable]) -> None:
         self._trace, self._keys = trace, keys
         self._names, self._signatures = trace.ops.name.tolist(), trace.ops.signature.tolist()
         self._parents = trace.ops.parent.tolist()
@@ -126,7 +115,7 @@ class _Namer:
         kind = int(kernels.kind[row])
         is_named = kind in (KernelKind.KERNEL, KernelKind.COLLECTIVE)
         what = self._trace.strings[kernels.name[row]] if is_named else int(kernels.size_bytes[row])
-        return self._keys.number((kind, what))
+        return self._keys[kind, what]
 
     def enclosing(self, row: int) -> int:
         """Return the outermost op at or around `row` whose tensors were recorded; -1: none."""
@@ -148,10 +137,10 @@ class _Namer:
         recorded = self._trace.signatures[signature] if signature >= 0 else None
         work = work_of(text, recorded)
         tensors = recorded.tensors() if recorded is not None else ()
-        key = self._keys.number(_identity(text, tensors, work))
+        key = self._keys[_identity(text, tensors, work)]
         if work is None or work.family is Family.VIEW or not work.moved_bytes:
             return key, NO_KEY
-        return key, self._keys.number((work.family, work.dtype, work.flops, work.moved_bytes))
+        return key, self._keys[work.family, work.dtype, work.flops, work.moved_bytes]
 
 
 def _identity(name: str, tensors: tuple[TensorSpec, ...], work: Work | None) -> Hashable:

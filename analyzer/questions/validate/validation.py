@@ -1,6 +1,6 @@
 """From two recordings to the comparison: the one function behind `wavecast validate`."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Final, Unpack
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows, at_rows, none_for_nan
 from ....errors import InputError, UnknownGpuError
+from ....formats.trace.column import Interner
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
@@ -24,7 +25,7 @@ from ...recorded.window import Window, check_usable
 from ...replay.causes import CAUSES, IdleCause, durations_ns
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
-from .calls import Alignment, KeyTable, align, list_calls
+from .calls import Alignment, align, list_calls
 from .comparison import (
     Half,
     TargetRatios,
@@ -108,7 +109,7 @@ def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
 
 
 def _pair(predicted: Analysis, measured: Analysis, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:
-    keys, none = KeyTable(), np.zeros(0, dtype=np.int64)
+    keys, none = Interner[Hashable](), np.zeros(0, dtype=np.int64)
     rows: Rows = predicted.window.kernel_rows if predicted.origin is not None else none
     first = list_calls(predicted.trace, predicted.workload, rows, keys)
     second = list_calls(measured.trace, measured.workload, measured.window.kernel_rows, keys)

@@ -8,9 +8,9 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, build_table, row_count
-from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import MemoryTable, Trace
 from ....records import dataclass, replace
+from ...prediction.workload import tensor_bytes
 
 UNLISTED_ELEMENT_BYTES = 4.0
 """What an element of a dtype counts that no table lists, as in `TensorSpec.size_bytes`."""
@@ -120,12 +120,6 @@ def storage_bytes(trace: Trace) -> Floats:
     sizes: Floats = np.zeros(int(tensors.storage.max(initial=-1)) + 1)
     np.maximum.at(sizes, tensors.storage, tensor_bytes(trace))
     return sizes
-
-
-def tensor_bytes(trace: Trace) -> Floats:
-    """Return the bytes of each tensor."""
-    element_bytes = np.array([DTYPE_BYTES.get(text, UNLISTED_ELEMENT_BYTES) for text in trace.strings], dtype=float)
-    return np.asarray(trace.tensors.element_count * element_bytes[trace.tensors.dtype])
 
 
 def _uses(trace: Trace) -> tuple[Rows, Rows, Mask]:

@@ -9,8 +9,9 @@ from ....formats.trace.column import MISSING, row_count, take_rows
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import MemoryTable, Phase, Trace
 from ....records import dataclass, replace
+from ...prediction.workload import tensor_bytes
 from .layers import tail_start
-from .lives import storage_bytes, tensor_bytes
+from .lives import storage_bytes
 
 _INTEGERS: Final = ("int", "bool")
 _ROUNDS: Final = 3

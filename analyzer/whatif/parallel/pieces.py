@@ -7,9 +7,10 @@ from ....errors import InputError
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from ....records import dataclass
+from ...prediction.workload import tensor_bytes
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
-from .lives import storage_bytes, tensor_bytes
+from .lives import storage_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ to that level, then paired by what they compute, as `wavecast validate` pairs th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -17,10 +17,10 @@ import torch
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
-from wavecast.analyzer.questions.validate.calls import KeyTable, MatchRule, OpCalls, align, list_calls
+from wavecast.analyzer.questions.validate.calls import MatchRule, OpCalls, align, list_calls
 from wavecast.analyzer.recorded.recording import choose_recording, untimed
 from wavecast.arrays import Floats, Rows, at_rows
-from wavecast.formats.trace.column import MISSING, Table, columns, row_count, take_rows
+from wavecast.formats.trace.column import MISSING, Interner, Table, columns, row_count, take_rows
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
 from wavecast.formats.trace.tables import TABLES, Phase, Trace
 from wavecast.specs.gpu import Gpu
@@ -91,7 +91,7 @@ class Match:
 
 def match_streams(first: Trace, second: Trace, gpu: Gpu) -> Match:
     """Pair the ops of two recordings; those without GPU times are weighed by their predicted times on `gpu`."""
-    keys = KeyTable()
+    keys = Interner[Hashable]()
     has_shapes = all(trace.meta.has_shapes for trace in (first, second))
     streams = tuple(read_stream(trace, keys, gpu, has_shapes=has_shapes) for trace in (first, second))
     alignment = align(*(stream.calls for stream in streams))
@@ -158,7 +158,7 @@ def _dispatched_ops() -> frozenset[str]:
     )
 
 
-def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu, *, has_shapes: bool = True) -> Stream:
+def read_stream(trace: Trace, keys: Interner[Hashable], gpu: Gpu, *, has_shapes: bool = True) -> Stream:
     """Return the calls of one iteration with their time: measured, or predicted where nothing was.
 
     Calls are the same by name alone where the shapes of either recording are missing (`has_shapes` is false).

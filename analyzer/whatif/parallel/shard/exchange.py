@@ -97,8 +97,10 @@ class Exchanges:
         """Return what all ranks' parts are, one after the other."""
         return TensorSpec(part.dtype, (part.shape[0] * self.degree, *part.shape[1:]))
 
-    def _collective(self, op: int, kind: str, tensor: int, read: TensorSpec, made: TensorSpec) -> int:
-        """Insert a collective and the wait for it before an op; return the tensor that it makes."""
+    def _collective(
+        self, op: int, kind: str, tensor: int, read: TensorSpec, made: TensorSpec, waiting: int | None = None
+    ) -> int:
+        """Insert a collective before an op and the wait, after which `waiting` may be read; return its tensor."""
         arguments: dict[str, tuple[str | float | None, ...]] = {
             "all_reduce": ("sum", self.name),
             "all_gather": (self.degree, self.name),
@@ -107,7 +109,7 @@ class Exchanges:
         }
         call = Signature((read, *arguments.get(kind, (self.sent_ratio, self.name))), (made,))
         result = insert_collective(self.insertions, kind, call, tensor, self.group, self._spot(op))
-        self._insert(op, WAIT, Signature((made,), (made,)), (result,), (result,))
+        self._insert(op, WAIT, Signature((made,), (made,)), (result,), (result if waiting is None else waiting,))
         return result
 
     def _copy(self, op: int, tensor: int, piece: TensorSpec, dim: int, made: TensorSpec) -> int:
@@ -121,7 +123,7 @@ class Exchanges:
         """Sum up a number per row before an op: the scores of the right classes, of which one rank has each."""
         rows = TensorSpec(dtype, (count,))
         tensor = self.subject.inputs[op][0]
-        self._add_up(op, rows, tensor, tensor)
+        self._collective(op, "all_reduce", tensor, rows, rows, waiting=tensor)
 
     def normalize_rows(self, op: int, spec: TensorSpec, place: Cut) -> None:
         """Compute, before an op, the largest score and the sum of exponentials of rows that ranks share.
@@ -135,11 +137,11 @@ class Exchanges:
         largest, total = (self.insertions.tensor("float32", rows.element_count) for _ in range(2))
         centred, powers = (self.insertions.tensor("float32", local.element_count) for _ in range(2))
         self._insert(op, "aten::amax", Signature((read, (place.dim,), True), (rows,)), (scores,), (largest,))
-        largest = self._add_up(op, rows, largest)
+        largest = self._collective(op, "all_reduce", largest, rows, rows)
         self._insert(op, "aten::sub", Signature((read, rows, 1), (local,)), (scores, largest), (centred,))
         self._insert(op, "aten::exp", Signature((local,), (local,)), (centred,), (powers,))
         self._insert(op, "aten::sum", Signature((local, (place.dim,), True), (rows,)), (powers,), (total,))
-        self._add_up(op, rows, total, centred)
+        self._collective(op, "all_reduce", total, rows, rows, waiting=centred)
         self.patches[op, 0] = centred
 
     def mask_rows(self, op: int, spec: TensorSpec) -> None:
@@ -148,13 +150,6 @@ class Exchanges:
         mask = TensorSpec("bool", (*spec.shape[:-1], 1))
         signature = Signature((spec, mask, 0.0), (spec,))
         self._insert(op, "aten::masked_fill_", signature, (tensor,), (tensor,), is_after=True)
-
-    def _add_up(self, op: int, rows: TensorSpec, tensor: int, waiting: int | None = None) -> int:
-        """Insert an all-reduce of rows, and the wait for it, after which `waiting` may be read."""
-        call = Signature((rows, "sum", self.name), (rows,))
-        result = insert_collective(self.insertions, "all_reduce", call, tensor, self.group, self._spot(op))
-        self._insert(op, WAIT, Signature((rows,), (rows,)), (result,), (result if waiting is None else waiting,))
-        return result
 
     def add_gradients(self, op: int, tensors: list[int], specs: list[TensorSpec]) -> None:
         """Insert before an op the sum of parameters' gradients that ranks have summands of, all in one."""

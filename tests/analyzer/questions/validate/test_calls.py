@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pytest
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
-from wavecast.analyzer.questions.validate.calls import KeyTable, OpCalls, list_calls
+from wavecast.analyzer.questions.validate.calls import OpCalls, list_calls
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.column import Interner, build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import Device, KernelTable, OpTable, Trace
 
@@ -43,7 +43,7 @@ def trace_of(*ops: tuple[str, Sequence[object]], parents: Sequence[int] | None =
     )
 
 
-def calls_of(trace: Trace, keys: KeyTable) -> OpCalls:
+def calls_of(trace: Trace, keys: Interner[Hashable]) -> OpCalls:
     window = select_window(trace)
     workload = measured_workload(trace, window) if len(window.kernel_rows) else shape_workload(trace, window)
     return list_calls(trace, workload, window.kernel_rows, keys)
@@ -59,7 +59,7 @@ def calls_of(trace: Trace, keys: KeyTable) -> OpCalls:
     ],
 )
 def test_the_same_problem(left: tuple[str, Sequence[object]], right: tuple[str, Sequence[object]]) -> None:
-    keys = KeyTable()
+    keys = Interner[Hashable]()
     assert calls_of(trace_of(left), keys).key.tolist() == calls_of(trace_of(right), keys).key.tolist() != []
 
 
@@ -73,7 +73,7 @@ def test_the_same_problem(left: tuple[str, Sequence[object]], right: tuple[str, 
     ],
 )
 def test_other_problems(left: tuple[str, Sequence[object]], right: tuple[str, Sequence[object]]) -> None:
-    keys = KeyTable()
+    keys = Interner[Hashable]()
     assert calls_of(trace_of(left), keys).key.tolist() != calls_of(trace_of(right), keys).key.tolist()
 
 
@@ -81,14 +81,14 @@ def test_kernels_belong_to_the_op_that_explains_them() -> None:
     trace = trace_of(
         ("aten::linear", (ROWS, WEIGHTS, BIAS)), ADDMM, ("mine::setup", ()), parents=[-1, 0, 1], timed=True
     )
-    calls = calls_of(trace, KeyTable())
+    calls = calls_of(trace, Interner[Hashable]())
     assert calls.op.tolist() == [1]  # the product, not what it calls
     assert calls.enclosing.tolist() == [0]
     assert calls.part_item.tolist() == [0]
 
 
 def test_a_timed_and_an_untimed_recording_agree() -> None:
-    keys = KeyTable()
+    keys = Interner[Hashable]()
     timed, untimed = (calls_of(trace_of(ADDMM, CUDNN, MM, timed=timed), keys) for timed in (True, False))
     assert timed.key.tolist() == untimed.key.tolist()
     assert (timed.kernel >= 0).all()
@@ -100,7 +100,7 @@ def test_kernels_without_an_op_are_known_by_name() -> None:
         table = build_table(KernelTable, 1, name=[0], kind=[kind], size_bytes=[size], start_ns=[0], duration_ns=[10])
         return Trace(devices=(Device(name="T4"),), strings=(name,), kernels=table)
 
-    keys = KeyTable()
+    keys = Interner[Hashable]()
     number = {case: calls_of(lone(*case), keys).key.tolist() for case in [
         ("spam", 0, -1), ("eggs", 0, -1), ("Memcpy HtoD", 1, 64), ("CopyHostToDevice", 1, 64), ("Memcpy HtoD", 1, 65),
     ]}  # fmt: skip
@@ -109,5 +109,5 @@ def test_kernels_without_an_op_are_known_by_name() -> None:
 
 
 def test_work_without_a_formula_weighs_nothing() -> None:
-    calls = calls_of(trace_of(("mine::op", (ROWS,)), MM), KeyTable())
+    calls = calls_of(trace_of(("mine::op", (ROWS,)), MM), Interner[Hashable]())
     assert np.array_equal(calls.work_key >= 0, [False, True])
