@@ -262,7 +262,11 @@ def pick(table: MeasurementTable, keep: TableColumn) -> MeasurementTable:
 
 
 def records_of(table: Mapping[str, TableColumn]) -> list[dict[str, Any]]:
-    """Return the rows of a table as mappings by column."""
+    """Return the rows of a table as mappings by column.
+
+    >>> records_of({"m": np.array([1, 2]), "dtype": np.array(["bf16", "fp8"])})
+    [{'m': 1, 'dtype': 'bf16'}, {'m': 2, 'dtype': 'fp8'}]
+    """
     return [
         dict(zip(table, row, strict=True)) for row in zip(*(column.tolist() for column in table.values()), strict=True)
     ]
