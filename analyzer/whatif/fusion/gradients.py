@@ -1,36 +1,21 @@
 """Lowers the gradients of norms and softmax: sums over rows, columns or channels, and an expression."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from .inductor_ops import CHANNEL_GRADIENTS, UNROLLED
 from .partition import normalised_of
-from .reading import Call, OpReading, groups_per_image, last_size
-from .values import Kept, LoopValues, Part, Value
+from .reading import Call, groups_per_image, last_size
+from .values import Value
+
+if TYPE_CHECKING:
+    from .lowering import Lowering
 
 
-class RegionLowering(Protocol):
-    """Lower the ops of one region, of which these are gradients."""
-
-    reading: OpReading
-    kept: Kept
-    values: LoopValues
-
-    def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
-        """Return what the op reads, and how many elements of each."""
-
-    def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
-        """Return an expression of the op."""
-
-    def assign(self, call: Call, at: int, value: Value) -> None:
-        """Let a result of the op hold a value."""
-
-    def tagged(self, call: Call) -> frozenset[int]:
-        """Return the op, with the one that it computes anew a part of."""
-
-
-def softmax_gradient(lowering: RegionLowering, call: Call) -> None:
+def softmax_gradient(lowering: Lowering, call: Call) -> None:
     """Lower a softmax's gradient: one sum per row."""
     _, elements, element_bytes, _ = call.outputs[0]
     columns = last_size(call.signature)
@@ -41,7 +26,7 @@ def softmax_gradient(lowering: RegionLowering, call: Call) -> None:
     )
 
 
-def row_gradient(lowering: RegionLowering, call: Call) -> None:
+def row_gradient(lowering: Lowering, call: Call) -> None:
     """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
     _, elements, element_bytes, _ = call.inputs[0]
     rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
@@ -62,7 +47,7 @@ def row_gradient(lowering: RegionLowering, call: Call) -> None:
             lowering.assign(call, at, _sums(lowering, call, (chosen,), columns, rows, is_rows=False)[0])
 
 
-def channel_gradient(lowering: RegionLowering, call: Call) -> None:
+def channel_gradient(lowering: Lowering, call: Call) -> None:
     """Lower a batch norm's gradient: two sums per channel."""
     _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
     channels = min((item[1] for item in call.inputs[2:]), default=1)
@@ -77,7 +62,7 @@ def channel_gradient(lowering: RegionLowering, call: Call) -> None:
         lowering.assign(call, at, found[at % len(found)])
 
 
-def group_gradient(lowering: RegionLowering, call: Call) -> None:
+def group_gradient(lowering: Lowering, call: Call) -> None:
     """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
     parts = lowering.parts(call)
     _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
@@ -105,7 +90,7 @@ def group_gradient(lowering: RegionLowering, call: Call) -> None:
 
 
 def _sums(
-    lowering: RegionLowering, call: Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
+    lowering: Lowering, call: Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
 ) -> list[Value]:
     """Return one sum of each choice of operands."""
     found = []
