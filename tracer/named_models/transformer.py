@@ -9,6 +9,7 @@ import torch
 from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
+from .engine import build_engine_step
 from .inputs import Inputs, Reading, first_number, make_decoder_inputs, make_inputs
 from .library_kernels import kernels_for
 from .subject import Settings, Subject
@@ -21,6 +22,8 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     model = _build(architecture, config, settings)
     reading = _read_forward(model, name, settings, values)
     inputs = make_inputs(reading)
+    if settings.as_engine:
+        return Subject(name=name, model=model, predict=build_engine_step(reading), compute_loss=_lacks_loss)
     if settings.cached_tokens is not None:
         return build_decoding(reading, inputs)
     decoded = make_decoder_inputs(reading)
@@ -134,10 +137,11 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     def predict() -> Any:
         return model(**given, use_cache=True)
 
-    def compute_loss() -> torch.Tensor:
-        raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
+    return Subject(name=name, model=model, predict=predict, compute_loss=_lacks_loss)
 
-    return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)
+
+def _lacks_loss() -> torch.Tensor:
+    raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
 
 
 def _writer(*cached: torch.Tensor) -> Callable[..., tuple[torch.Tensor, ...]]:
