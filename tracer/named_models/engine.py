@@ -30,6 +30,8 @@ from .inputs import Reading, first_number
 
 GRAPH_TOKENS: Final = 512
 """Tokens up to which vLLM replays a step from a CUDA graph by default (vllm/config/compilation.py, 0.12)."""
+_FEATURE_RANK: Final = 3
+"""Samples, tokens, features."""
 _ROTATE: Final = "apply_rotary_pos_emb"
 _QUERY_KEY_VALUE: Final = ("q_proj", "k_proj", "v_proj")
 _GATE_UP: Final = ("gate_proj", "up_proj")
@@ -69,7 +71,7 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     def predict() -> Any:
         with _engine_ops(model, transformers, count, rotate), graph_region(when=in_graph), sums:
             logits = model(**given).logits
-            return logits.float().softmax(-1).argmax(-1)
+            return logits.float().div_(1.0).argmax(-1)  # by a temperature
 
     return predict
 
@@ -85,10 +87,10 @@ class _Sums(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name != "__get__":
             self.add_up()
-        if name in ("add", "__add__") and not kwargs and all(isinstance(item, Tensor) for item in args):
-            if args[0].shape == args[1].shape and args[0].dim() == 3:
-                self.waiting = args
-                return args[0]
+        is_sum = name in ("add", "__add__") and not kwargs and all(isinstance(item, Tensor) for item in args)
+        if is_sum and args[0].shape == args[1].shape and args[0].dim() == _FEATURE_RANK:
+            self.waiting = args
+            return args[0]
         return func(*args, **(kwargs or {}))
 
     def add_up(self) -> None:
@@ -182,8 +184,7 @@ def _route(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     logits = functional.linear(x, module.weight.to(x.dtype), getattr(module, "bias", None))
     weights = x.new_empty(len(x), module.top_k)
     chosen = torch.empty_like(weights, dtype=torch.int64)
-    torch.ops._moe_C.topk_softmax(weights, chosen, torch.empty_like(chosen), logits)
-    return logits, weights, chosen
+    return logits, *torch.ops._moe_C.topk_softmax(weights, chosen, torch.empty_like(chosen), logits)
 
 
 def _run_block(module: Any, x: Tensor) -> Tensor:
@@ -231,7 +232,8 @@ _OPS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
         "-> (Tensor(a!), Tensor(b!))": lambda *a: a[2:4],
     },
     "_moe_C": {
-        "topk_softmax(Tensor(a!) weights, Tensor(b!) chosen, Tensor(c!) rows, Tensor logits) -> ()": lambda *a: None,
+        "topk_softmax(Tensor(a!) weights, Tensor(b!) chosen, Tensor(c!) rows, Tensor logits) -> "
+        "(Tensor(a!), Tensor(b!))": lambda *a: a[:2],
     },
     "vllm": {
         "outplace_fused_experts(Tensor hidden_states, Tensor w1, Tensor w2, Tensor topk_weights, Tensor topk_ids) -> "
