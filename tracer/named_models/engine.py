@@ -21,15 +21,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..hooks.patches import patched
 from ..meta.compiled import graph_region
 from ..meta.overrides import shape_like_first
 from .configuration import import_library
-from .inputs import Reading, first_number
+from .inputs import Reading, check_positions, first_number
+from .subject import refuse
 
 GRAPH_TOKENS: Final = 512
 """Tokens up to which vLLM replays a step from a CUDA graph by default (vllm/config/compilation.py, 0.12)."""
+_REFUSED: Final = (
+    "{}: {} has {}, which is not written as engines run it: leave the option out, or ask wavecast serve MODEL"
+)
 _FEATURE_RANK: Final = 3
 """Samples, tokens, features."""
 _ROTATE: Final = "apply_rotary_pos_emb"
@@ -46,6 +50,8 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     Raises InputError for models that are served otherwise: of an encoder, latent attention, or states.
     """
     model, count = reading.model, reading.settings.cached_tokens or 0
+    refuse(reading.settings, ("attention", "reference_kernels"), f"not with {parameter('as_engine')}")
+    check_positions(reading)
     transformers = import_library("transformers")
     cache = transformers.DynamicCache(config=reading.text)
     layers = {type(layer).__name__ for layer in cache.layers} - {"DynamicLayer", "DynamicSlidingWindowLayer"}
@@ -53,12 +59,9 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     why = "an encoder" if reading.config.is_encoder_decoder else None
     why = why or ("latent attention" if getattr(reading.text, "kv_lora_rank", None) else None)
     why = why or ("layers that keep no keys and values" if layers or not cache.layers else None)
-    why = why or ("no key/value cache" if name is None or "logits_to_keep" not in reading.accepted else None)
+    why = why or ("no next token after a cache" if name is None or "logits_to_keep" not in reading.accepted else None)
     if why is not None or name is None:
-        raise InputError(
-            f"--as-engine: {reading.name} has {why}, which is not written as engines run it: leave the option out, or "
-            "ask wavecast serve MODEL"
-        )
+        raise InputError(_REFUSED.format(parameter("as_engine"), reading.name, why))
     tokens = reading.fill(reading.plain_id, reading.batch_size, 1 if count else reading.length)
     positions = torch.empty(tokens.shape, dtype=torch.long, device="meta")
     given = {"input_ids": tokens, name: cache, "use_cache": True, "logits_to_keep": 1}
@@ -66,11 +69,20 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     in_graph = tokens.numel() <= GRAPH_TOKENS
     rows = first_number(reading.text, "max_position_embeddings") or count + reading.length
     rotate, sums = partial(_rotate, {}, rows), _Sums()
+    attended: list[bool] = []
     _replace_modules(model, sums)
 
+    def attend(*given: Any, **options: Any) -> tuple[Tensor, None]:
+        attended.append(True)
+        return _attend(*given, **options)
+
     def predict() -> Any:
-        with _engine_ops(model, transformers, count, rotate), graph_region(when=in_graph), sums:
+        with _engine_ops(model, transformers, count, rotate, attend), graph_region(when=in_graph), sums:
             logits = model(**given).logits
+            if not attended:
+                raise InputError(
+                    _REFUSED.format(parameter("as_engine"), reading.name, "attention that transformers cannot replace")
+                )
             return logits.float().div_(1.0).argmax(-1)  # by a temperature
 
     return predict
@@ -101,7 +113,9 @@ class _Sums(TorchFunctionMode):
 
 
 @contextmanager
-def _engine_ops(model: nn.Module, transformers: Any, count: int, rotate: Callable[..., Any]) -> Iterator[None]:
+def _engine_ops(
+    model: nn.Module, transformers: Any, count: int, rotate: Callable[..., Any], attend: Callable[..., Any]
+) -> Iterator[None]:
     """Define the ops, and let transformers' functions call them; all is undone on leaving."""
     layer = transformers.cache_utils
     attention = transformers.modeling_utils.AttentionInterface
@@ -114,14 +128,14 @@ def _engine_ops(model: nn.Module, transformers: Any, count: int, rotate: Callabl
             for schema, shape in schemas.items():
                 library.define(schema)
                 library.impl(schema.partition("(")[0], shape, "Meta")
-        for owner, call in ((attention, _attend), (experts, _run_experts)):
+        for owner, call in ((attention, attend), (experts, _run_experts)):
             stack.enter_context(patched(owner, "get_interface", lambda *_, call=call: call))
         stack.enter_context(patched(type(masks), "__getitem__", lambda *_: lambda **_: None))
         for kind in (layer.DynamicLayer, layer.DynamicSlidingWindowLayer):
             stack.enter_context(patched(kind, "update", lambda *given, **_: _write(count, *given)))
             stack.enter_context(patched(kind, "get_seq_length", lambda _layer: count))
         for name in sorted({type(item).__module__ for item in model.modules()}):
-            if hasattr(sys.modules[name], _ROTATE):
+            if _rotates_pairs(name):
                 stack.enter_context(patched(sys.modules[name], _ROTATE, rotate))
         yield
 
@@ -133,7 +147,7 @@ def _replace_modules(model: nn.Module, sums: _Sums) -> None:
         weight = getattr(module, "weight", None)
         if kind.endswith("RMSNorm") and isinstance(weight, Tensor):
             module.forward = partial(_normalize, module, sums, module.forward)
-        elif kind.endswith("RotaryEmbedding") and hasattr(sys.modules[type(module).__module__], _ROTATE):
+        elif kind.endswith("RotaryEmbedding") and _rotates_pairs(type(module).__module__):
             module.forward = lambda _, position_ids, *_more, **_options: (position_ids, None)  # rows of a table
         elif kind.lower().endswith("topkrouter") and _ROUTER in inspect.getsource(type(module).forward):
             module.forward = partial(_route, module)
@@ -143,6 +157,12 @@ def _replace_modules(model: nn.Module, sums: _Sums) -> None:
             if not hasattr(module, "gate_up_proj"):
                 _merge(module, _GATE_UP)
             module.forward = partial(_run_block, module)
+
+
+def _rotates_pairs(name: str) -> bool:
+    """Say whether a module of transformers has a function that rotates queries and keys by cosines and sines."""
+    found = getattr(sys.modules[name], _ROTATE, None)
+    return found is not None and list(inspect.signature(found).parameters)[:4] == ["q", "k", "cos", "sin"]
 
 
 def _merge(module: nn.Module, names: tuple[str, ...]) -> None:
@@ -172,7 +192,9 @@ def _normalize(module: Any, sums: _Sums, plain: Any, x: Tensor, *rest: Any) -> T
     return torch.ops._C.rms_norm(torch.empty_like(x), x, module.weight, epsilon)
 
 
-def _rotate(tables: dict[int, Tensor], rows: int, query: Tensor, key: Tensor, positions: Tensor, *_: Any) -> Any:
+def _rotate(
+    tables: dict[int, Tensor], rows: int, query: Tensor, key: Tensor, positions: Tensor, *_: Any, **__: Any
+) -> Any:
     size = query.shape[-1]
     if size not in tables:
         tables[size] = torch.empty(rows, size, dtype=query.dtype, device="meta")

@@ -10,7 +10,7 @@ from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
 from .engine import build_engine_step
-from .inputs import Inputs, Reading, first_number, make_decoder_inputs, make_inputs
+from .inputs import Inputs, Reading, check_positions, first_number, make_decoder_inputs, make_inputs
 from .library_kernels import kernels_for
 from .subject import Settings, Subject
 
@@ -103,11 +103,7 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     Raises InputError for models that generate no text, or have fewer positions than the step needs.
     """
     model, name, count = reading.model, reading.name, reading.settings.cached_tokens or 0
-    longest = first_number(reading.text, "max_target_positions", "max_position_embeddings")
-    if longest is not None and count >= longest:
-        raise InputError(
-            f"{parameter('cached_tokens')}: {name} has at most {longest} positions here, {longest - 1} before the last"
-        )
+    check_positions(reading)
     model.eval()
     is_sequence_model = bool(reading.config.is_encoder_decoder)
     tokens = "decoder_input_ids" if is_sequence_model else "input_ids"
