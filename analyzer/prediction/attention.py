@@ -63,5 +63,6 @@ def _with_attention(workload: GpuWorkload, kernel: AttentionKernel | None) -> Gp
         if work is None or not isinstance(work.dims, AttentionDims):
             continue
         chosen = work.dims.kernel if kernel is None else kernel
-        works[row] = replace(work, dims=replace(work.dims, kernel=chosen, is_chosen_by_torch=False))
+        dims = replace(work.dims, kernel=chosen, is_chosen_by_torch=False, is_chosen_by_engine=False)
+        works[row] = replace(work, dims=dims)
     return replace(workload, works=tuple(works))

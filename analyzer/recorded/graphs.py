@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows, at_rows
+from ...arrays import Mask, Rows, at_rows, distinct
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
@@ -77,6 +77,16 @@ def graph_launches(trace: Trace) -> Rows:
     array([], dtype=int64)
     """
     return _outer(trace, _calls_named(trace, _GRAPH_LAUNCH))
+
+
+def is_replayed(trace: Trace) -> bool:
+    """Say whether a recording of shapes tells that a graph launches it: a row called so encloses its ops.
+
+    >>> is_replayed(measured)
+    False
+    """
+    names = {trace.strings[name] for name in distinct(trace.ops.name).tolist()}
+    return trace.meta.capture == "shapes" and any(map(is_graph_launch, names))
 
 
 def graph_kernels(trace: Trace) -> Mask:

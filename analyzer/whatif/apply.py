@@ -17,6 +17,7 @@ from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.compiled import find_compiled
+from ..recorded.graphs import is_replayed
 from ..replay.engine import Timing
 from ..replay.forecast import target_timing
 from .change import Casts, ChangedGraph, Whatif
@@ -115,6 +116,7 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
     # Fusion before launches: what is merged needs none.
     for item in reversed(SWITCHES):
         is_recorded = item.name == "fuse_elementwise" and _is_compiled(trace, scenario)
+        is_recorded |= item.name == "cuda_graph" and is_replayed(trace)
         if is_recorded or getattr(scenario, item.name):
             module, name = item.metadata["change"].split(":")
             found = getattr(import_module(module, __package__), name)(found, trace, workload, scenario)

@@ -95,6 +95,8 @@ class AttentionDims:
     """Which one ran, or is asked for."""
     is_chosen_by_torch: bool = True
     """Whether PyTorch chooses another where the GPU's default is another."""
+    is_chosen_by_engine: bool = False
+    """Whether a serving engine chooses it by the GPU."""
     prefers_cudnn: bool = False
     """Whether it was recorded by a version of PyTorch that puts cuDNN's first on some GPUs."""
 
@@ -123,6 +125,14 @@ class ConvolutionDims:
     direction: Direction = Direction.FORWARD
 
 
+class TokenKernel(StrEnum):
+    """Name a kernel of serving libraries that has one block per token."""
+
+    NORM = "TOKEN_NORM"
+    GATED = "TOKEN_GATED"
+    ROPE = "TOKEN_ROPE"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDims:
     """Hold an op that treats `rows` vectors of `columns` elements alike: normalisation, softmax, reduction."""
@@ -142,6 +152,7 @@ class RowDims:
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
+    token_kernel: TokenKernel | None = None  # of a serving library; None: PyTorch's
     is_by_list: bool = False  # a thread or a warp walks over each of many short lists, and waits for memory
 
 

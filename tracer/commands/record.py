@@ -32,7 +32,7 @@ _LIBRARIES: Final = {"hf_config": "transformers", "timm": "timm", "torchvision":
 _MODEL_OPTIONS: Final = frozenset(
     {
         *_LIBRARIES, "sequence_length", "image_size", "precision", "autocast", "attention", "optimizer",
-        "cached_tokens", "channels_last", "gradient_checkpointing", "reference_kernels",
+        "as_engine", "cached_tokens", "channels_last", "gradient_checkpointing", "reference_kernels",
     }
 )  # fmt: skip
 _MEASURING_OPTIONS: Final = frozenset({"iterations"})
@@ -117,6 +117,10 @@ _flag = partial(click.option, is_flag=True)
 )
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw-fused", "sgd"]), help="Default: adamw.")
 @_number("--cached-tokens", help="Generate one token per sample, after N that are in the cache.")
+@_flag(
+    "--as-engine",
+    help="Run it as serving engines do: fused ops, a paged cache, CUDA graphs for small steps. With --mode inference.",
+)
 @_flag("--channels-last", help="Put channels last in images and convolutions.")
 @_flag("--gradient-checkpointing", help="Recompute activations in backward, as the library does.")
 @_flag(
@@ -294,7 +298,11 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
     found = libraries_in(trace.strings)
     kernels = f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
-    engine = "; a serving engine runs it otherwise: wavecast serve MODEL" if "cached_tokens" in settings else ""
+    engine = (
+        "; a serving engine runs it otherwise: wavecast serve MODEL"
+        if settings.get("cached_tokens") and not settings["as_engine"]
+        else ""
+    )
     say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{kernels}{engine}")
 
 

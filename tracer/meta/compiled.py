@@ -20,6 +20,7 @@ from .oplog import OpLog, OpRow
 
 _FORWARD_NAME = "Torch-Compiled Region: {}/0"
 _BACKWARD_NAME = "CompiledFunctionBackward"
+_GRAPH_NAME = "cudaGraphLaunch"
 """What torch's profiler calls them on a GPU; the number is the compiled frame's, in order of first use."""
 _EVAL_FRAME, _DECORATORS, _DYNAMO = "torch._dynamo.eval_frame", "torch._dynamo.decorators", "torch._dynamo"
 _SETTERS = ("set_eval_frame", "_maybe_set_eval_frame")
@@ -128,6 +129,17 @@ def _break_graph(*_args: Any, **_kwargs: Any) -> None:
         _RUNNING.call.piece += 1
 
 
+@contextmanager
+def graph_region(*, when: bool = True) -> Iterator[None]:
+    """Enclose what runs inside by a row that says that one launch of a CUDA graph runs it, where `when` holds."""
+    before = _RUNNING.call
+    _RUNNING.call = _Call(_GRAPH_NAME, in_backward=False) if when else before
+    try:
+        yield
+    finally:
+        _RUNNING.call = before
+
+
 class RegionRows:
     """Enclose the ops of compiled regions in a log by a row that stands for the region."""
 
@@ -169,4 +181,5 @@ class RegionRows:
             call.piece += 1  # something else ran in between
         call.piece_seen = call.piece
         number = self._numbers.setdefault((call.compiler, call.piece), len(self._numbers))
-        return (call, call.piece), _FORWARD_NAME.format(number)
+        name = _GRAPH_NAME if call.compiler == _GRAPH_NAME else _FORWARD_NAME.format(number)
+        return (call, call.piece), name

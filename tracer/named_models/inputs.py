@@ -365,6 +365,16 @@ class Reading:
         return self.numbers(torch.full(shape, value, dtype=torch.long, device="cpu"))
 
 
+def check_positions(reading: Reading) -> None:
+    """Raise InputError where a step after cached tokens needs more positions than the model has."""
+    longest = first_number(reading.text, "max_target_positions", "max_position_embeddings")
+    if longest is not None and (reading.settings.cached_tokens or 0) >= longest:
+        raise InputError(
+            f"{parameter('cached_tokens')}: {reading.name} has at most {longest} positions here, {longest - 1} before "
+            "the last"
+        )
+
+
 def first_number(config: Any, *names: str) -> int | None:
     """Return the first attribute that is a number and not 0."""
     found = (getattr(config, name, None) for name in names)

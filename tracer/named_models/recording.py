@@ -78,7 +78,9 @@ def _classify(
 def _refuse_text(settings: Settings, name: str) -> None:
     if settings.sequence_length is not None:
         raise InputError(f"{parameter('sequence_length')}: {name} reads images: use {parameter('image_size')}")
-    refuse(settings, ("cached_tokens", "attention", "reference_kernels"), "only for models of transformers")
+    refuse(
+        settings, ("cached_tokens", "attention", "as_engine", "reference_kernels"), "only for models of transformers"
+    )
 
 
 LIBRARIES: Final[dict[str, Callable[[str, Settings, HostValues], Subject]]] = {
@@ -109,7 +111,9 @@ def record_model(library: str, model: str, settings: Settings, *, name: str | No
     with offline(), failures_in_one_line(subject.name, "cannot run on the meta device"), kernels, values:
         return trace_iteration(
             run,
-            warmup=1 if settings.mode == "training" else 0,  # a first run makes the optimizer's state
+            warmup=1
+            if settings.mode == "training" or settings.as_engine
+            else 0,  # makes the optimizer's state, or the cache
             device="meta",
             name=name or subject.name,
             mode=settings.mode,

@@ -16,7 +16,12 @@ DEFAULT_SEQUENCE_LENGTH: Final = 512
 DEFAULT_IMAGE_SIZE: Final = 224
 """The side of the images that most models of torchvision were trained with."""
 _COUNTS: Final = ("batch_size", "sequence_length", "image_size", "cached_tokens")
-_ONLY_WITH: Final = {"cached_tokens": "inference", "optimizer": "training", "gradient_checkpointing": "training"}
+_ONLY_WITH: Final = {
+    "cached_tokens": "inference",
+    "optimizer": "training",
+    "gradient_checkpointing": "training",
+    "as_engine": "inference",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class Settings:
     """Tokens in the key/value cache of a decoding step; None for a pass over the whole sequence."""
     channels_last: bool = False
     gradient_checkpointing: bool = False
+    as_engine: bool = False
+    """Whether it runs as serving engines run it (`engine`)."""
     reference_kernels: bool = False
     """Whether state-space layers run as they do without the libraries that hold their kernels."""
 

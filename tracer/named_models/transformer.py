@@ -9,7 +9,8 @@ import torch
 from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
-from .inputs import Inputs, Reading, first_number, make_decoder_inputs, make_inputs
+from .engine import build_engine_step
+from .inputs import Inputs, Reading, check_positions, first_number, make_decoder_inputs, make_inputs
 from .library_kernels import kernels_for
 from .subject import Settings, Subject
 
@@ -21,6 +22,8 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     model = _build(architecture, config, settings)
     reading = _read_forward(model, name, settings, values)
     inputs = make_inputs(reading)
+    if settings.as_engine:
+        return Subject(name=name, model=model, predict=build_engine_step(reading), compute_loss=_lacks_loss)
     if settings.cached_tokens is not None:
         return build_decoding(reading, inputs)
     decoded = make_decoder_inputs(reading)
@@ -100,11 +103,7 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     Raises InputError for models that generate no text, or have fewer positions than the step needs.
     """
     model, name, count = reading.model, reading.name, reading.settings.cached_tokens or 0
-    longest = first_number(reading.text, "max_target_positions", "max_position_embeddings")
-    if longest is not None and count >= longest:
-        raise InputError(
-            f"{parameter('cached_tokens')}: {name} has at most {longest} positions here, {longest - 1} before the last"
-        )
+    check_positions(reading)
     model.eval()
     is_sequence_model = bool(reading.config.is_encoder_decoder)
     tokens = "decoder_input_ids" if is_sequence_model else "input_ids"
@@ -134,10 +133,11 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     def predict() -> Any:
         return model(**given, use_cache=True)
 
-    def compute_loss() -> torch.Tensor:
-        raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
+    return Subject(name=name, model=model, predict=predict, compute_loss=_lacks_loss)
 
-    return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)
+
+def _lacks_loss() -> torch.Tensor:
+    raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
 
 
 def _writer(*cached: torch.Tensor) -> Callable[..., tuple[torch.Tensor, ...]]:

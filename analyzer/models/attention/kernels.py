@@ -9,7 +9,15 @@ import numpy.typing as npt
 from ....arrays import Codes, Floats, Mask
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import has_attention, has_tensor_memory, has_tf32, is_amd, is_async, prefers_cudnn_attention
+from ....specs.generations import (
+    has_attention,
+    has_tensor_memory,
+    has_tf32,
+    is_amd,
+    is_async,
+    prefers_composable_kernel,
+    prefers_cudnn_attention,
+)
 from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
 from ..frame.parameters import Values, priors
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch
@@ -54,9 +62,22 @@ def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
     )
     default = np.where(flash2, AttentionKernel.FLASH2, default)
     default = np.where(cudnn, AttentionKernel.CUDNN, default)
-    is_free = (p.dispatch != Dispatch.FIXED) & (p.kernel != AttentionKernel.MATH)
-    runs = has_attention(p.kernel, fleet) & ~(is_wide & np.isin(p.kernel, HALF_ONLY))
-    return np.asarray(np.where(is_free | ~runs, default, p.kernel), dtype=np.int64)
+    kernel = np.where(p.dispatch == Dispatch.SERVED, served_kernel(p.queries, fleet), p.kernel)
+    is_free = np.isin(p.dispatch, (Dispatch.FLASH_FIRST, Dispatch.CUDNN_FIRST)) & (p.kernel != AttentionKernel.MATH)
+    runs = has_attention(kernel, fleet) & ~(is_wide & np.isin(kernel, HALF_ONLY))
+    return np.asarray(np.where(is_free | ~runs, default, kernel), dtype=np.int64)
+
+
+def served_kernel(queries: Floats, fleet: Fleet) -> Codes:
+    """Return the `AttentionKernel` that vLLM takes on each GPU; on AMD's its own decodes, as composable kernels do.
+
+    >>> served_kernel(np.ones((1, 1)), fleet).tolist()
+    [[1, 1]]
+    """
+    composable = (queries <= 1) | prefers_composable_kernel(fleet)
+    amd = np.where(composable, AttentionKernel.CK, AttentionKernel.TRITON)
+    paged = np.where(has_tensor_memory(fleet), AttentionKernel.TENSORRT_LLM, AttentionKernel.PAGED)
+    return np.where(is_amd(fleet), amd, paged)
 
 
 def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:

@@ -26,6 +26,8 @@ class Dispatch(IntEnum):
     """PyTorch, by the GPU: flash attention before all others."""
     CUDNN_FIRST = 2
     """PyTorch in a version that puts cuDNN's first on some GPUs."""
+    SERVED = 3
+    """A serving engine, by the GPU."""
 
 
 COLD_COPIES: Final = 6.0
@@ -136,7 +138,7 @@ def least_work(problems: AttentionProblems) -> WorkTable:
 
 def _dispatch(dims: AttentionDims) -> Dispatch:
     if not dims.is_chosen_by_torch:
-        return Dispatch.FIXED
+        return Dispatch.SERVED if dims.is_chosen_by_engine else Dispatch.FIXED
     return Dispatch.CUDNN_FIRST if dims.prefers_cudnn else Dispatch.FLASH_FIRST
 
 

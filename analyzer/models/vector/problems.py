@@ -180,6 +180,8 @@ def _launches(work: Work) -> float:
 def _kind(work: Work) -> VectorKernel:
     if not isinstance(work.dims, RowDims):
         return VectorKernel.ELEMENTWISE
+    if work.dims.token_kernel is not None:
+        return VectorKernel[work.dims.token_kernel]
     if work.family is Family.SOFTMAX and WARP_SOFTMAX_COLUMNS < work.dims.columns <= HELD_COLUMNS:
         return VectorKernel.HELD_SOFTMAX
     return KINDS.get(work.family, VectorKernel.ELEMENTWISE)

@@ -21,9 +21,9 @@ from ....specs.generations import (
     generation_at,
     has_engine_all_reduce,
     has_serving_kernels,
-    prefers_composable_kernel,
 )
 from ....specs.gpu import Gpu, Rate
+from ...models.attention.kernels import served_kernel
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
 from ...work.communication import Implementation
@@ -107,15 +107,17 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         experts = ExpertsFormat.W4A8
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
-    attention = _attention(gpu, engine, is_blackwell=is_blackwell)
-    has_own = has_engine_all_reduce(build_fleet([gpu]))[0]
+    fleet = build_fleet([gpu])
+    chosen = served_kernel(np.array([[2.0], [1.0]]), fleet)[:, 0].tolist()
+    prefill, decode = [AttentionKernel.TENSORRT_LLM] * 2 if engine == TENSORRT_LLM else map(AttentionKernel, chosen)
+    has_own = has_engine_all_reduce(fleet)[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
         products=products,
         experts=experts,
-        attention=attention,
-        decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
+        attention=prefill,
+        decode_attention=decode,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
         all_reduce=Implementation.FRAMEWORK if has_own else Implementation.NCCL,
         fallback=fallback if lacks else "",
@@ -135,13 +137,6 @@ def why_not(gpu: Gpu, engine: str) -> str | None:
     if not has_serving_kernels(build_fleet([gpu]))[0]:
         return f"{engine} has no kernels for {gpu.architecture}"
     return None
-
-
-def _attention(gpu: Gpu, engine: str, *, is_blackwell: bool) -> AttentionKernel:
-    if gpu.vendor == "NVIDIA":
-        is_own = engine == TENSORRT_LLM or is_blackwell
-        return AttentionKernel.TENSORRT_LLM if is_own else AttentionKernel.PAGED
-    return AttentionKernel.CK if prefers_composable_kernel(build_fleet([gpu]))[0] else AttentionKernel.TRITON
 
 
 def weight_bytes(sizes: ModelSizes, precision: str) -> tuple[float, float, float]:

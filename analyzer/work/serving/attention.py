@@ -26,6 +26,8 @@ class FlashLayout:
     window: int | None = None
     """The number of earlier keys that a query sees, negative or None for all."""
     kernel: AttentionKernel = AttentionKernel.FLASH2
+    is_chosen: bool = False
+    """Whether an engine chooses another by the GPU."""
 
 
 def flash(signature: Signature, *, layout: FlashLayout) -> Work:
@@ -64,6 +66,7 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
             direction=Direction.BOTH_GRADIENTS if is_backward else Direction.FORWARD,
             kernel=layout.kernel,
             is_chosen_by_torch=False,
+            is_chosen_by_engine=layout.is_chosen,
         ),
     )
 
@@ -74,6 +77,18 @@ def packed_flash(signature: Signature, *, causal: int) -> Work:
     part = TensorSpec(packed.dtype, (*packed.shape[:2], *packed.shape[3:]))
     arguments = (part, part, part, *signature.arguments[1:])
     return flash(Signature(arguments), layout=FlashLayout(causal=causal + 2))
+
+
+def engine(signature: Signature) -> Work:
+    """Queries, keys and values (batch, heads, tokens, dim), causal, keys that a query sees or 0: a paged cache is read.
+
+    So a recording of shapes as an engine runs it writes them; engines themselves hand over no such sizes.
+    """
+    tensors = (tensor_at(signature, place, 4) for place in range(3))
+    turned = (TensorSpec(item.dtype, tuple(item.shape[dim] for dim in (0, 2, 1, 3))) for item in tensors)
+    arguments = (*turned, argument_at(signature, 3), size_at(signature, 4) - 1)
+    layout = FlashLayout(causal=3, window=4, kernel=AttentionKernel.PAGED, is_chosen=True)
+    return flash(Signature(arguments), layout=layout)
 
 
 def paged_decode(signature: Signature, *, query: int, sizes: int) -> Work:

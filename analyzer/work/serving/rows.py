@@ -3,7 +3,7 @@
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, optional_tensor_at, size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
-from ..work import Family, RowDims, Work
+from ..work import Family, RowDims, TokenKernel, Work
 from .library_op import pass_over
 
 # Square and sum 2, scale by 1/rms 1, by the weight 1.
@@ -98,14 +98,16 @@ def gate(signature: Signature, *, more_flops: int = 0, beside: tuple[int, ...] =
     """Write the gated half to the first tensor: (result, input of twice its size); `beside` is written too."""
     out, x = tensor_at(signature, 0), tensor_at(signature, 1)
     flops = (GATED_FLOPS + more_flops) * (x.element_count // 2)
-    return pass_over(_POINTWISE, flops, (x,), (out, *tensors_at(signature, *beside)))
+    dims = _row_dims(out, TokenKernel.GATED)
+    return pass_over(_POINTWISE, flops, (x,), (out, *tensors_at(signature, *beside)), dims=dims)
 
 
 def gate_to_new(signature: Signature) -> Work:
     """Return a new tensor of half the input's size."""
     x = tensor_at(signature, 0)
-    half = TensorSpec(x.dtype, (x.element_count // 2,))
-    return pass_over(_POINTWISE, GATED_FLOPS * half.element_count, (x,), (half,))
+    half = TensorSpec(x.dtype, (*x.shape[:-1], x.shape[-1] // 2) if x.shape else ())
+    flops = GATED_FLOPS * half.element_count
+    return pass_over(_POINTWISE, flops, (x,), (half,), dims=_row_dims(half, TokenKernel.GATED))
 
 
 def gate_pair(signature: Signature) -> Work:
@@ -160,8 +162,11 @@ def _rotation(
     if len(table.shape) != 2:
         raise LackingArgumentError("a table of rows")
     rows = bytes_of(min(positions.element_count, table.shape[0]) * table.shape[1], table.dtype)
-    flops = ROTATION_FLOPS * sum(tensor.element_count for tensor in read)
-    return pass_over(_POINTWISE, flops, (read[0], positions, *read[1:]), written, more_read_bytes=rows)
+    count = sum(tensor.element_count for tensor in read)
+    tokens = max(positions.element_count, 1)
+    dims = RowDims(rows=tokens, columns=max(count // tokens, 1), token_kernel=TokenKernel.ROPE)
+    read = (read[0], positions, *read[1:])
+    return pass_over(_POINTWISE, ROTATION_FLOPS * count, read, written, more_read_bytes=rows, dims=dims)
 
 
 def _norm(
@@ -176,9 +181,9 @@ def _norm(
     """Return a norm's work; a residual is one more addition and one more tensor."""
     read = (x, *(() if residual is None else (residual,)), *tensors_at(signature, *weights))
     flops = RMS_NORM_FLOPS + more_flops + (residual is not None)
-    return pass_over(_NORM, flops * x.element_count, read, written, dims=_row_dims(x))
+    return pass_over(_NORM, flops * x.element_count, read, written, dims=_row_dims(x, TokenKernel.NORM))
 
 
-def _row_dims(x: TensorSpec) -> RowDims | None:
+def _row_dims(x: TensorSpec, kernel: TokenKernel | None = None) -> RowDims | None:
     columns = x.shape[-1] if x.shape else 0
-    return RowDims(rows=x.element_count // columns, columns=columns) if columns else None
+    return RowDims(rows=x.element_count // columns, columns=columns, token_kernel=kernel) if columns else None

@@ -66,6 +66,23 @@ def name_grouped_product(call: ShapedCall) -> Naming | None:
     return Naming(((groups, rows, k), (groups, k, n), *offsets), ((groups, rows, n),))
 
 
+def name_cache_write(call: ShapedCall) -> Naming | None:
+    """Keys and values (batch, heads, tokens, dim) to their caches, by slots."""
+    batch, heads, new, cached, depth = range(1, 6)
+    if len(call.inputs) != 5 or len(call.inputs[0].shape) != 4:
+        return None
+    row, kept = (batch, heads, new, depth), (batch, heads, cached, depth)
+    return Naming((row, row, kept, kept, (NONE,)), (kept,) * len(call.outputs))
+
+
+def name_experts(call: ShapedCall) -> Naming:
+    """Whole layers: [rows, k] by [experts, n, k] and [experts, m, n], where a gate makes the first n twice as long."""
+    rows, k, n, experts, m = range(1, 6)
+    others = ((rows, *(NONE for _ in spec.shape[1:])) for spec in call.inputs[3:])
+    named = ((rows, k), (experts, n, k), (experts, m, n), *others)
+    return Naming(named, ((rows, m),) * len(call.outputs), kept_whole=frozenset((k, m)))
+
+
 def name_normalized(call: ShapedCall, *, shape_position: int, source: int) -> Naming | None:
     """Normalise over the last dims: their sizes are an argument. Parameters' gradients are sums over the others."""
     sizes = call.argument(shape_position)

@@ -359,6 +359,11 @@ def weight_states(subject: ReadTrace, roles: WeightRoles, origins: dict[int, int
         )
         storage = subject.storages[subject.inputs[op][at]]
         found[origins.get(storage, storage)] = state
+    for op, call in forward_ops(subject):
+        for at, dim in ((1, 1), (2, 2)) if call.name.endswith("_fused_experts") else ():
+            spec, storage = call.inputs[at], subject.storages[subject.inputs[op][at]]
+            step = strides_of(spec)[dim]
+            found[storage] = State(Share.FEATURES, step * spec.shape[dim], degree, step)
     return found
 
 

@@ -5,8 +5,8 @@ from ...calls import ShapedCall
 from .letters import NONE, Letters, Naming, letters_of, name_elementwise
 
 
-def name_reduction(call: ShapedCall, *, is_sum: bool = True) -> Naming | None:
-    """Drop the dims of argument 1, all without one, or keep them with size 1."""
+def name_reduction(call: ShapedCall, *, is_sum: bool = True, exchanges: int = 0) -> Naming | None:
+    """Drop the dims of argument 1, all without one, or keep them with size 1; a dim kept apart takes exchanges."""
     if not call.inputs or not call.outputs:
         return None
     source = call.inputs[0]
@@ -22,7 +22,9 @@ def name_reduction(call: ShapedCall, *, is_sum: bool = True) -> Naming | None:
         else:
             kept = tuple(letters[dim] for dim in range(rank) if dim not in dims)
             outputs.append(kept if len(kept) == len(spec.shape) else (NONE,) * len(spec.shape))
-    return Naming((letters, *((NONE,) * len(spec.shape) for spec in call.inputs[1:])), tuple(outputs), is_sum=is_sum)
+    inputs = (letters, *((NONE,) * len(spec.shape) for spec in call.inputs[1:]))
+    exchanged = letters[min(dims)] if exchanges and len(dims) == 1 else NONE
+    return Naming(inputs, tuple(outputs), is_sum=is_sum, exchanged=exchanged, exchanges=exchanges if exchanged else 0)
 
 
 def name_softmax(call: ShapedCall, *, position: int, exchanges: int) -> Naming | None:
