@@ -57,6 +57,8 @@ class Fleet:
     tdp_w: Floats
     power_ratio: Floats
     """What the board is held to over its power; 1 where nothing caps it."""
+    drawn_ratio: Floats
+    """What is drawn at full clock over it; NaN where only the usual is known."""
     capability: Floats
     """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
     amd_target: Codes
@@ -104,6 +106,7 @@ def build_fleet(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fle
         registers_per_sm=values("registers_per_sm"),
         tdp_w=values("tdp_w"),
         power_ratio=np.array([(gpu.power_cap_w or gpu.tdp_w) / gpu.tdp_w for gpu in gpus], dtype=np.float64),
+        drawn_ratio=np.array([np.nan if gpu.drawn_ratio is None else gpu.drawn_ratio for gpu in gpus]),
         capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
         amd_target=np.array([_amd_target(gpu) for gpu in gpus], dtype=np.int64),
         has_hbm=np.array([is_hbm(gpu.memory_type) for gpu in gpus], dtype=bool),

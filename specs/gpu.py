@@ -127,6 +127,8 @@ class Gpu:
 
     power_cap_w: float | None = None
     """What the board is held to below its power; the clock falls where arithmetic would take more."""
+    drawn_ratio: float | None = None
+    """Of the board's power, what is drawn at full clock by what is asked about; None: as a busy GPU usually does."""
     clock_lock_hz: float | None = None
     """The clock that it is locked to, which is its boost clock then."""
     slice_name: str | None = None

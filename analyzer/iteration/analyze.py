@@ -20,7 +20,7 @@ from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
 from .captured import check_compiling
-from .energy import row_joules
+from .energy import draw_power, row_joules
 from .gains import explain_idle_changes, find_gains, name_limit_changes
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus, warn_of_prices
@@ -88,11 +88,24 @@ def run_analysis(trace: Trace, catalog: Catalog, **asked: Unpack[Asked]) -> Anal
     gpus = list(asked.get("targets") or [gpu for gpu in catalog.gpus if not gpu.is_package])
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):
         gpus.append(origin)
-    library = asked.get("library") or load_library()
-    result = build_result(recorded, gpus, library, scenario, asked.get("cluster", USUAL))
+    library, cluster = asked.get("library") or load_library(), asked.get("cluster", USUAL)
+    if any(gpu.power_cap_w for gpu in gpus):
+        gpus = _with_drawn(
+            build_result(recorded, [replace(gpu, power_cap_w=None) for gpu in gpus], library, scenario, cluster), gpus
+        )
+    result = build_result(recorded, gpus, library, scenario, cluster)
     check_times(result)
     noted = () if recorded.identity is None else (recorded.identity,)
     return replace(result, warnings=(*noted, *result.warnings), prices=asked.get("prices") or prices_of(catalog))
+
+
+def _with_drawn(uncapped: Analysis, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return GPUs that know what the iteration draws of them without a cap, as it runs in a loop."""
+    time_ns = np.fmax(np.fmin(uncapped.forecast.iteration_ns, uncapped.forecast.loop_ns), 1.0).tolist()
+    return [
+        replace(gpu, drawn_ratio=power.joule(ns) / ns * 1e9 / gpu.tdp_w) if gpu.power_cap_w else gpu
+        for gpu, power, ns in zip(gpus, draw_power(uncapped), time_ns, strict=True)
+    ]
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> AnalysisReport:

@@ -148,7 +148,16 @@ def build_result(
         run=find_run_rows(
             basis.trace, window, basis.recorded_graph, basis.workload, basis.prediction, arranged.changed, library
         ),
-        forecast=forecast(basis.trace, window, graph, timing, spread, near=arranged.near),
+        forecast=forecast(
+            basis.trace,
+            window,
+            graph,
+            timing,
+            spread,
+            near=arranged.near,
+            # Of a host that a file tells, the recorded one's moments say nothing.
+            loop_host_ratio=1.0 if scenario.host_half_width else basis.slowdown.loop_host_ratio,
+        ),
         host_half_width=host_half_width,
         script_log_width=basis.script_log_width,
         recorded_busy_ns=basis.recorded_busy_ns,

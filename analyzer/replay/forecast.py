@@ -22,18 +22,18 @@ from .engine import Timing, measured_timing, on_gpus, piece_rows_for, replay
 from .iterations import IterationNodes, iteration_nodes, iteration_position
 
 
-def loop_lengths(
-    iterations: IterationNodes, graph: Graph, timing: Timing, end_ns: Floats, length_ns: Floats, runs: Runs
-) -> Floats:
+def loop_lengths(iterations: IterationNodes, graph: Graph, timing: Timing, runs: Runs) -> Floats:
     """Return what an iteration takes in a loop on each GPU, ns, [m]; NaN where the recording did not wait at its end.
 
-    The slowest cycle: of the host alone, of a GPU that is behind its host, and through both once each.
-    `end_ns`: the ends of nodes in the replay [n, m]; `length_ns`: how long the iteration takes there by itself, [m].
+    The slowest cycle: of the host alone, of a GPU that is behind its host, and through both once each; no more than the
+    iteration takes by itself.
     """
     if iterations.closing < 0:
-        return np.full(len(length_ns), np.nan)
+        return np.full(len(timing.host_ratio), np.nan)
     last, nodes = iterations.closing - 1, graph.nodes
-    host = end_ns[last] - end_ns[iterations.host_start[0]]
+    end_ns = replay(graph, timing, runs=runs)
+    start_ns, finish_ns = (times[-1] for times in iterations.spans(end_ns))
+    length_ns, host = finish_ns - start_ns, end_ns[last] - end_ns[iterations.host_start[0]]
     # A GPU that is behind by a whole iteration: what the host does meets it only where it waits for the GPU itself.
     release = np.where(
         nodes.is_gpu, np.maximum(nodes.release_ns, end_ns[last].max() + length_ns.max()), nodes.release_ns
@@ -168,11 +168,19 @@ def _latencies(graph: Graph, source: Gpu | None, gpus: Sequence[Gpu]) -> Floats:
 
 
 def forecast(
-    trace: Trace, window: Window, graph: Graph, timing: Timing, spread: Spread, *, near: Runs | None = None
+    trace: Trace,
+    window: Window,
+    graph: Graph,
+    timing: Timing,
+    spread: Spread,
+    *,
+    near: Runs | None = None,
+    loop_host_ratio: float = 1.0,
 ) -> Forecast:
     """Replay the graph with the predicted times, and with those at the ends of their intervals.
 
-    Of the graph what `near` names (default: all), which holds what runs beside the iteration.
+    Of the graph what `near` names (default: all), which holds what runs beside the iteration. `loop_host_ratio`: the
+    host's times in a loop, relative to those in the iteration by itself.
 
     The errors of the kernels' times and of the host's are independent: the ends of the iteration's interval lie
     sqrt(gpu^2 + host^2 + untold^2) from it, the first two the replay with that part at its end, the third by what
@@ -190,7 +198,9 @@ def forecast(
     values = len(graph.nodes.row) + _ENDS * int((runs[:, 1] - runs[:, 0]).sum())
     block = max(1, _BLOCK_BYTES // (8 * max(1, values)))
     parts = [
-        _forecast_block(iterations, graph, runs, near, on_gpus(timing, columns), _select(spread, columns))
+        _forecast_block(
+            iterations, graph, runs, near, on_gpus(timing, columns), _select(spread, columns), loop_host_ratio
+        )
         for columns in (slice(begin, begin + block) for begin in range(0, count, block))
     ]
     return Forecast(
@@ -217,7 +227,13 @@ def iteration_lengths(trace: Trace, window: Window, graph: Graph, timing: Timing
 
 
 def _forecast_block(
-    iterations: IterationNodes, graph: Graph, runs: Runs, near: Runs | None, timing: Timing, spread: Spread
+    iterations: IterationNodes,
+    graph: Graph,
+    runs: Runs,
+    near: Runs | None,
+    timing: Timing,
+    spread: Spread,
+    loop_host_ratio: float,
 ) -> Forecast:
     """Forecast the last of some iterations on some of the GPUs; its span depends on nothing but `runs`."""
     count = timing.latency_ns.shape[1]
@@ -228,11 +244,12 @@ def _forecast_block(
     length = finish - start
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
     share = occupation(graph, timing, end, start, finish)
-    # Streams cannot overlap more in a loop: kernels that ran together share the GPU.
-    loop = np.maximum(loop_lengths(iterations, graph, timing, end, length, runs), share.busy_ns)
     # What the host's end leaves to kernels: a window of given times ends when it ended.
     past_host = finish - end[iterations.host_end[-1]] if iterations.is_alone else length
     del end  # as large as what is replayed next
+    # Streams cannot overlap more in a loop: kernels that ran together share the GPU.
+    paced = replace(timing, host_ratio=timing.host_ratio * loop_host_ratio)
+    loop = np.maximum(loop_lengths(iterations, graph, paced, runs), share.busy_ns)
     known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
     if len(known):
         ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)

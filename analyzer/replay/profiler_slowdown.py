@@ -8,17 +8,23 @@ from ...arrays import Floats
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ..graph.graph import Graph
+from ..host.recorded_speed import classify_calls
 from ..recorded.window import Window
 from .engine import Timing, measured_timing, replay
 from .iterations import iteration_position, iteration_spans
 
 HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
 """Host times tried, relative to the recording under the profiler."""
-USUAL_HOST_RATIO: Final = 0.75
-"""What a host takes without the profiler where the iterations do not tell, as they wait for the GPU: the middle of the
-range that our tracer has seen, 1 / 1.8 to 1 (docs/reference/recording.md)."""
+UNPROFILED_SHARE: Final = 0.51
+"""What is left of a host's time outside of runtime calls without profiler and tracer: the median of 36 of our
+recordings that wait for the host; 0.48 to 0.55 without a network. Profilers alone leave 0.52 to 0.64
+(`host_costs.json`)."""
 _HOST_SPREAD: Final = 0.3
-"""Natural log: that range is one of these on either side of the middle."""
+"""Natural log: how far the ratio that follows is off, one standard deviation of these recordings, in which hosts swing
+from one iteration to the next as well."""
+PROFILED_WEIGHT: Final = 0.4
+"""Of what the profiled iteration says of the host in a loop at another time; the rest is of those timed beside it. Both
+are moments of a host that swings. From 0.3 to 0.5 loops that wait for their host differ by 0.4 points."""
 _LENGTH_SPREAD: Final = 0.02
 """Natural log: how far an iteration may differ from the captured one for reasons beside the host, clocks above all. An
 assumption: it decides only between a host that explains the whole difference and one that explains all but this."""
@@ -33,13 +39,16 @@ class ProfilerSlowdown:
     """Host time, relative to the recording."""
     stretch_ratio: float = 1.0
     """All times, GPU and host, beside that, so that the replay takes as long as was measured: what no host explains."""
+    loop_host_ratio: float = 1.0
+    """Host time in a loop at another time, relative to that."""
 
 
 def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdown:
     """Return what brings the recording's replay to the window's duration.
 
     The profiler slows the host; iterations timed without it tell by how much. The host ratio is the likeliest of a
-    normal prior on its logarithm and a normal error of the length; the rest stretches everything alike.
+    normal prior on its logarithm, by what the profiler usually adds, and a normal error of the length; the rest
+    stretches everything alike.
 
     >>> find_slowdown(graph, measured, recorded.window).host_ratio
     1.0
@@ -47,16 +56,37 @@ def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdow
     measured_ns = window.duration_ns
     if not measured_ns:
         return ProfilerSlowdown()
+    loop_host_ratio = 1.0
     if np.all(trace.iterations.profiled):
         host_ratio, replayed_ns = 1.0, float(_between_ends(graph, trace, window, graph.nodes.end_ns[:, None])[0])
     else:
+        usual = unprofiled_share(trace, window)
         lengths = np.maximum(_lengths_ns(graph, trace, window, HOST_RATIOS), 1.0)
         tried = np.geomspace(HOST_RATIOS[0], HOST_RATIOS[-1], _FINE)
         off = np.log(np.interp(tried, HOST_RATIOS, lengths) / measured_ns) / _LENGTH_SPREAD
-        host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / USUAL_HOST_RATIO) / _HOST_SPREAD) ** 2)])
+        host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / usual) / _HOST_SPREAD) ** 2)])
         replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
+        loop_host_ratio = (usual / host_ratio) ** PROFILED_WEIGHT
     is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
-    return ProfilerSlowdown(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
+    stretch_ratio = 1.0 if is_same else measured_ns / replayed_ns
+    return ProfilerSlowdown(host_ratio=host_ratio, stretch_ratio=stretch_ratio, loop_host_ratio=loop_host_ratio)
+
+
+def unprofiled_share(trace: Trace, window: Window) -> float:
+    """Return what is left of the profiled iteration's host time without the profiler.
+
+    Runtime calls keep theirs, `UNPROFILED_SHARE` of the rest stays. What waits is no host time.
+
+    >>> unprofiled_share(measured, recorded.window) < 1.0
+    True
+    """
+    rows, (_, waits_ns) = trace.iterations, classify_calls(trace)
+    begin, end = rows.start_ns[window.index], rows.end_ns[window.index]
+    inside = (trace.calls.start_ns >= begin) & (trace.calls.start_ns < end)
+    waited_ns = float(waits_ns[inside].sum())
+    called_ns = float(trace.calls.duration_ns[inside].sum()) - waited_ns
+    called = min(called_ns / max(float(end - begin) - waited_ns, called_ns, 1.0), 1.0)
+    return 1.0 - (1.0 - UNPROFILED_SHARE) * (1.0 - called)
 
 
 def without_profiler(graph: Graph, timing: Timing, found: ProfilerSlowdown) -> tuple[Graph, Timing]:

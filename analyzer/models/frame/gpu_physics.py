@@ -219,7 +219,8 @@ def stretch(joule: Floats, full_s: Floats, limit: PowerLimit, values: Values) ->
 def capped_stretch(fleet: Fleet) -> Floats:
     """Return by what a power cap divides the clock of any busy GPU at least, [m]; 1 where there is none.
 
-    (draw / limit)^g of what a busy GPU usually draws; kernels that are known to draw more are stretched further.
+    (draw / limit)^g of what a busy GPU usually draws, or less where less is drawn; kernels that are known to draw more
+    are stretched further.
 
     >>> from wavecast.specs.fleet import build_fleet
     >>> from wavecast.specs.match import find_gpu
@@ -228,7 +229,8 @@ def capped_stretch(fleet: Fleet) -> Floats:
     """
     idle = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
     left = np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING)
-    return np.maximum(USUAL_DRAW * (1.0 - idle) / left, 1.0) ** CAP_EXPONENT
+    drawn = np.fmin(USUAL_DRAW * (1.0 - idle), fleet.drawn_ratio - idle)
+    return np.maximum(drawn / left, 1.0) ** CAP_EXPONENT
 
 
 def capped_energy(fleet: Fleet) -> Floats:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.forecast import loop_lengths
 from wavecast.analyzer.replay.iterations import iteration_nodes
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.formats.trace.tables import SyncKind, Trace
+from wavecast.specs.gpu import Catalog, Gpu
 
 from ...conftest import Recording
 
@@ -50,7 +55,7 @@ def lengths(trace: Trace, *host_ratios: float) -> tuple[np.ndarray, np.ndarray]:
     )
     iterations, end = iteration_nodes(trace, graph), replay(graph, timing)
     start, finish = (times[-1] for times in iterations.spans(end))
-    return loop_lengths(iterations, graph, timing, end, finish - start, graph.runs), finish - start
+    return loop_lengths(iterations, graph, timing, graph.runs), finish - start
 
 
 def test_a_busy_gpu_sets_the_pace(recording: Recording) -> None:
@@ -75,6 +80,21 @@ def test_a_wait_within_keeps_the_host_between_the_kernels(recording: Recording) 
     loop, alone = lengths(recording.trace(), 1.0, 2.0)
     np.testing.assert_allclose(loop, [2 * 100_000 + 61_900 + GAP_NS, 2 * 100_000 + 116_900 + GAP_NS], rtol=0.01)
     assert np.all(alone > loop)
+
+
+def test_what_was_recorded_of_one_host_says_nothing_of_another(recording: Recording, gpu: Callable[..., Gpu]) -> None:
+    recorded(recording, 20_000, 5_000, timed=False)
+    recording.iteration(0, 150_000, 0, 150_000, profiled=False)
+    here, there = (
+        run_analysis(
+            recording.trace(), Catalog(gpus=(gpu(),)), source=gpu(), library=Library(fitted={}), scenario=scenario
+        )
+        for scenario in (None, Scenario(cpu_speed=1.0, host_half_width=0.3))
+    )
+    assert here.slowdown.loop_host_ratio > 1.1
+    np.testing.assert_allclose(here.forecast.iteration_ns, there.forecast.iteration_ns)
+    assert here.forecast.loop_ns[0] == pytest.approx(there.forecast.loop_ns[0] * here.slowdown.loop_host_ratio, rel=0.1)
+    assert here.forecast.loop_ns[0] > 1.1 * there.forecast.loop_ns[0]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.replay.profiler_slowdown import (
     HOST_RATIOS,
-    USUAL_HOST_RATIO,
+    PROFILED_WEIGHT,
+    UNPROFILED_SHARE,
     ProfilerSlowdown,
     find_slowdown,
+    unprofiled_share,
     without_profiler,
 )
 from wavecast.formats.trace.tables import Trace
@@ -63,11 +65,13 @@ def test_the_host_is_the_likeliest_of_prior_and_length(recording: Recording, mea
     """The prior's 90 % lies within a factor of exp(0.3) either way; lengths differ by 2 % for other reasons."""
     trace = iterated(recording, measured_ns)
     graph = build_graph(trace, architecture="Volta")
-    found = find_slowdown(graph, trace, select_window(trace))
+    window = select_window(trace)
+    found = find_slowdown(graph, trace, window)
+    usual = unprofiled_share(trace, window)
 
     def unlikely(ratio: float) -> float:
         off = np.log(length_ns(trace, graph, ratio) / measured_ns) / 0.02
-        return float(off**2 + (np.log(ratio / USUAL_HOST_RATIO) / 0.3) ** 2)
+        return float(off**2 + (np.log(ratio / usual) / 0.3) ** 2)
 
     tried = np.geomspace(HOST_RATIOS[0], HOST_RATIOS[-1], 300)
     assert unlikely(found.host_ratio) <= min(unlikely(float(ratio)) for ratio in tried) + 0.02
@@ -80,6 +84,25 @@ def test_a_length_that_the_host_explains_stretches_next_to_nothing(recording: Re
     found = find_slowdown(build_graph(trace, architecture="Volta"), trace, select_window(trace))
     assert found.host_ratio == pytest.approx(0.8, abs=0.01)
     assert found.stretch_ratio == pytest.approx(1.0, abs=0.005)
+
+
+def test_the_profiler_slows_a_host_outside_of_its_calls(recording: Recording) -> None:
+    """Nine tenths of the host's time are launches; what waits for the GPU at the end is no host time."""
+    recording.call("cudaDeviceSynchronize", HOST_NS, LAST_NS)
+    trace = iterated(recording, 100_000)
+    share = unprofiled_share(trace, select_window(trace))
+    host_ns = HOST_NS + 1_900
+    assert share == pytest.approx(1 - (1 - UNPROFILED_SHARE) * (1 - 90_000 / host_ns), rel=0.01)
+
+
+@pytest.mark.parametrize("host", [0.5, 0.8, 1.3])
+def test_a_loop_takes_a_host_between_both_moments_that_were_recorded(recording: Recording, host: float) -> None:
+    trace = iterated(recording, int(host * HOST_NS) + 1_900 + LAST_NS)
+    found = find_slowdown(build_graph(trace, architecture="Volta"), trace, select_window(trace))
+    usual = unprofiled_share(trace, select_window(trace))
+    expected = found.host_ratio ** (1 - PROFILED_WEIGHT) * usual**PROFILED_WEIGHT
+    assert found.host_ratio * found.loop_host_ratio == pytest.approx(expected)
+    assert (found.loop_host_ratio < 1) == (host > usual)
 
 
 def test_without_unprofiled_iterations_the_host_is_as_recorded(recording: Recording) -> None:

@@ -44,6 +44,8 @@ def recording_sheet(rows: Sequence[OwnNetworkRow]) -> Sheet:
 
 GPU_BOUND_RATIO: Final = 0.85
 """Of an iteration that the GPU is busy."""
+STEADY: Final = 0.05
+"""Natural log, between two timings of a loop."""
 
 
 def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
@@ -61,6 +63,9 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
         yield from _line(f"Iterations that {what}, as their own recording says a loop takes them", own, [])
         again = [log(row.again_ns / row.iteration_ns) for row in kept]
         yield from _line("A second timing of those loops, in a prediction's place", again, [])
+        steady = [row for row, apart in zip(kept, again, strict=True) if row.loop_ns and fabs(apart) <= STEADY]
+        own = [log((row.loop_ns or 0.0) / row.iteration_ns) for row in steady]
+        yield from _line("Their loops of which that timing is within 5 %, as their own recording says", own, [])
         whole = [(row, row.moved_iteration_ns) for row in kept if row.moved_iteration_ns]
         inside = [
             row.moved_low_ns <= row.iteration_ns <= row.moved_high_ns
