@@ -120,6 +120,18 @@ def job_half_widths(
     return np.array([width if why_untested(gpu) else found for gpu, width in zip(gpus, widths, strict=True)])
 
 
+def recommender_half_width(without: str = "") -> float:
+    """Return the half-width of what recommenders' whole iterations differ by beside their kernels, natural log.
+
+    Input, storage and libraries, as MLPerf's submitters show it: all but `without`.
+
+    >>> recommender_half_width() > 0
+    True
+    """
+    known: Mapping[str, Any] = read_constants(JOBS)["recommenders"]
+    return float(known["without"].get(without, known["every"]))
+
+
 def _widest(constants: Mapping[str, Any]) -> float:
     """Return the widest half-width of any kind of iteration on any chip."""
     kinds = constants.get("shared", {}).values()

@@ -11,6 +11,7 @@ is the least that holds 90 % of the jobs, who published them counting alike, tim
 another one's jobs (their software, what their iteration does beside the model) are as far from the mean of these as one
 of them; and times Student's quantile over the normal one, since few publishers tell little of how far they spread.
 `without` holds it for each publisher from the others' jobs: so a score judges it on jobs that it was not learned from.
+`recommenders` holds the same of MLPerf's recommenders, of their whole iterations, and of submitters for publishers.
 
 `bias` is the mean of log(measured / predicted), `spread` its root mean square about that, `held` the share of a
 publisher's jobs inside the intervals that the others' jobs give, `width` their median half-width.
@@ -27,8 +28,10 @@ import click
 import numpy as np
 
 from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
+from ...analyzer.questions.score.distributed.recommenders import RECOMMENDERS, forecast_recommenders
 from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
+from ...analyzer.work.indices import USUAL
 from ...errors import InputError
 from ...records import dataclass
 from .calibrate import least_held_width
@@ -37,8 +40,8 @@ from .constants import Fitted, program
 NAME: Final = "job_widths"
 ABOUT: Final = (
     "90 % half-widths, natural log, of the error that all kernels of a job share under a parallel plan, as measured "
-    "iterations of language models show it on chips left out: from every publisher's jobs, and without each. counts: "
-    "jobs by publisher."
+    "iterations of language models show it on chips left out: from every publisher's jobs, and without each. "
+    "recommenders: of what their whole iterations differ by, and submitters. counts: jobs by either."
 )
 STEP: Final = 0.01
 WIDEST: Final = 1.5
@@ -72,10 +75,13 @@ Groups = Mapping[str, Sequence[JobError]]
 @program(NAME, ABOUT, __doc__)
 def main(data: Path) -> Fitted:
     """Print a line per publisher, and the half-widths."""
-    groups = by_publisher(read_errors(data, choose_weights(left_out=Withheld.CHIPS)))
-    values = widths_of(groups)
+    weights = choose_weights(left_out=Withheld.CHIPS)
+    groups, recommenders = by_publisher(read_errors(data, weights)), by_publisher(read_recommenders(data, weights))
+    values = {**widths_of(groups), "recommenders": widths_of(recommenders)}
     print_groups(groups, values)
-    return values, {name: len(jobs) for name, jobs in groups.items()}, [data / ITERATIONS]
+    print_groups(recommenders, values["recommenders"])
+    counts = {name: len(jobs) for name, jobs in {**groups, **recommenders}.items()}
+    return values, counts, [data / ITERATIONS, data / RECOMMENDERS]
 
 
 def read_errors(data: Path, weights: Weights) -> list[JobError]:
@@ -97,6 +103,19 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
                 )
             )
     return found
+
+
+def read_recommenders(data: Path, weights: Weights) -> list[JobError]:
+    """Return the errors of all recommenders that can be predicted."""
+    return [
+        JobError(
+            publisher=row.submitter.lower(),
+            log_ratio=float(np.log(row.step_ns / found[USUAL].step_ns[0])),
+            own_log_width=float(found[USUAL].log_width[0]),
+            computing_share=1.0,
+        )
+        for row, found in forecast_recommenders(data, weights)[0]
+    ]
 
 
 def by_publisher(jobs: Iterable[JobError]) -> Groups:

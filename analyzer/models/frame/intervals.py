@@ -48,7 +48,8 @@ class IntervalTable:
     reference: float
     """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
-    """Training GPUs, [t, d], as `gpu_positions` gives them."""
+    """Training GPUs, [t, d] or [groups, t, d], as `gpu_positions` gives them; infinite where one's chip has no rows of
+    a group."""
     is_declared: Mask
     """[groups]: whether nothing measured the group. No GPU is nearer to its priors than another, and none was fitted:
     the half-width is declared and the same on every GPU."""
@@ -89,10 +90,9 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def distances(fleet: Fleet, positions: Floats) -> Floats:
-    """Return the distance of each GPU from the nearest training GPU, [m]; infinite where there is none."""
-    here = gpu_positions(fleet)
-    apart = here[:, None, :] - positions[None, :, :]
-    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=1, initial=np.inf))
+    """Return the distance of each GPU from the nearest training GPU, [m] or [groups, m]; infinite without one."""
+    apart = gpu_positions(fleet)[:, None, :] - positions[..., None, :, :]
+    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=-1, initial=np.inf))
 
 
 def separations(fleet: Fleet, other: Fleet) -> Floats:

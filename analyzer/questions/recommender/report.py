@@ -26,7 +26,7 @@ from ...iteration.energy import workload_power
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
-from ...prediction.shared_error import iteration_kind
+from ...prediction.shared_error import iteration_kind, recommender_half_width
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import replay
@@ -65,14 +65,18 @@ class RecommenderForecast:
 
     gpus: tuple[Gpu, ...]
     step_ns: Floats
-    low_ns: Floats
-    """Ends of the 90 % interval, [m]."""
-    high_ns: Floats
+    log_width: Floats
+    """Half-width of the 90 % interval by errors of kernels, links, host and stragglers, natural log, [m]."""
     parts: Mapping[RecommenderPart, Floats]
     """[m] each; they add up to `step_ns`."""
     trace: Trace
     power: tuple[PowerDraw, ...]
     """What the busiest GPU draws, m of them."""
+
+    def interval_ns(self, without: str = "") -> tuple[Floats, Floats]:
+        """Return the ends of the 90 % interval, [m]: with what jobs differ by, as all submitters but one show it."""
+        factor = np.exp(np.hypot(self.log_width, recommender_half_width(without)))
+        return self.step_ns / factor, self.step_ns * factor
 
 
 def forecast_recommender(
@@ -124,12 +128,10 @@ def replay_recommender(
         parts[RecommenderPart.HOST] * unknown_host_half_width(),
         parts[RecommenderPart.STRAGGLERS],
     )
-    log_width = np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
     return RecommenderForecast(
         gpus=tuple(gpus),
         step_ns=step_ns,
-        low_ns=step_ns * np.exp(-log_width),
-        high_ns=step_ns * np.exp(log_width),
+        log_width=np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0)),
         parts=parts,
         trace=trace,
         power=workload_power(workload, prediction, library),
@@ -267,20 +269,29 @@ def report_recommender(
         traces.append(write_iteration(sizes, placed, placement))
         found = replay_recommender(traces[-1], placed, [gpu], library, nodes=[node])
         row_bytes = sizes.width * FLOAT_BYTES * (2 if training.optimizer == ADAGRAD else 1)
-        step = float(found.step_ns[0])
+        step, (low, high) = float(found.step_ns[0]), (float(end[0]) for end in found.interval_ns())
         rows.append(
             RecommenderRow(
                 gpu=gpu.name,
                 node=node.name,
                 gpus_per_node=placed.gpus_per_node,
                 step_ns=step,
-                step_low_ns=float(found.low_ns[0]),
-                step_high_ns=float(found.high_ns[0]),
+                step_low_ns=low,
+                step_high_ns=high,
                 samples_per_s=training.global_batch / step * 1e9,
                 parts_ns={part: float(time_ns[0]) for part, time_ns in found.parts.items()},
                 table_bytes=float(placement.held_rows * row_bytes),
                 gpu_memory_bytes=float(gpu.memory_bytes),
-                energy=_energy(found, training, node, electricity),
+                energy=JobEnergy(
+                    power=found.power[0].of_job(training.gpus),
+                    time_ns=step,
+                    low_ns=low,
+                    high_ns=high,
+                    gpu_count=training.gpus,
+                    host_gpu_count=whole_machines(training.gpus, node.gpu_count),
+                    samples=float(training.global_batch),
+                    electricity=electricity or Electricity(),
+                ),
             )
         )
     if not rows:
@@ -294,17 +305,4 @@ def report_recommender(
         trace=traces[order[0]],
         electricity=electricity,
         sort=sort,
-    )
-
-
-def _energy(found: RecommenderForecast, training: Training, node: Node, electricity: Electricity | None) -> JobEnergy:
-    return JobEnergy(
-        power=found.power[0].of_job(training.gpus),
-        time_ns=float(found.step_ns[0]),
-        low_ns=float(found.low_ns[0]),
-        high_ns=float(found.high_ns[0]),
-        gpu_count=training.gpus,
-        host_gpu_count=whole_machines(training.gpus, node.gpu_count),
-        samples=float(training.global_batch),
-        electricity=electricity or Electricity(),
     )

@@ -5,7 +5,7 @@ from .products import Writer, activate, copied, is_narrow, linear
 
 
 def experts(writer: Writer, x: Variable) -> Variable:
-    """Write the routed block; every expert gets the same number of tokens.
+    """Write the routed block; every expert gets the same number of tokens, which the host waits to learn.
 
     Fused (Megatron), the router scores and chooses in one pass, rows are put in order and added up in one pass each,
     and the activation weights them: `index_copy` moves what adding them up does. Otherwise each is torch's own op.
@@ -21,6 +21,7 @@ def experts(writer: Writer, x: Variable) -> Variable:
     flat = writer.view(x, rows, sizes.hidden)
     gathered = writer.activation(chosen, sizes.hidden)
     order = tape.tensor("int64", chosen)
+    tape.op("aten::_local_scalar_dense", (tape.tensor("int64"),))
     tape.op("aten::index_select", (flat, 0, order), gathered)
 
     @tape.undoes(gathered)
@@ -69,7 +70,8 @@ def _clamped(writer: Writer, x: Variable) -> Variable:
 def _biased(writer: Writer, x: Variable) -> Variable:
     """Write y + p b for rows of each expert, in float32 as the router's chances p are, put together, and narrowed.
 
-    The chances are where the rows are, as a view of them.
+    So do their gradients, which torch puts together again (`SplitWithSizesBackward`). The chances are where the rows
+    are, as a view of them.
     """
     tape, shape = writer.tape, x.shape
     chance, bias = tape.tensor(FLOAT, shape[0], 1, view_of=x), writer.parameter(shape[1])
@@ -80,7 +82,7 @@ def _biased(writer: Writer, x: Variable) -> Variable:
     @tape.undoes(found)
     def undo(outer: Variable) -> None:
         wide = writer.cast(outer, FLOAT)
-        tape.add_gradient(x, writer.cast(wide, x.spec.dtype))
+        tape.add_gradient(x, copied(writer, writer.cast(wide, x.spec.dtype)))
         for operand, dims, kept in ((chance, (0,), shape[1:]), (bias, (1,), shape[:1])):
             product = writer.write("aten::mul", (wide, operand), *shape, dtype=FLOAT)
             summed = writer.write("aten::sum", (product, dims, False, None), *kept, dtype=FLOAT)

@@ -198,6 +198,15 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
     """Predict every MLPerf recommender's iteration; say what was left out, and why."""
     if not (data / RECOMMENDERS).exists():
         return (), ()
+    made, notes = forecast_recommenders(data, weights)
+    return tuple(_score(made, at, weights) for at in range(len(made))), notes
+
+
+Made = Sequence[tuple[MeasuredRecommender, Mapping[Indices, RecommenderForecast]]]
+
+
+def forecast_recommenders(data: Path, weights: Weights) -> tuple[Made, tuple[str, ...]]:
+    """Return the forecasts of all rows that can be predicted, by how lookups spread; why others are not."""
     rows, suspect = read_recommenders(data)
     made, lacking = [], Counter[str]()
     known: dict[tuple[object, ...], RecommenderForecast] = {}
@@ -218,16 +227,14 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
     notes = [f"{count:,} rows of {RECOMMENDERS} left out: {reason}" for reason, count in lacking.items()]
     if suspect:
         notes.append(f"{suspect:,} rows of {RECOMMENDERS} left out: the table marks them as suspect")
-    return tuple(_score(made, at, weights) for at in range(len(made))), tuple(notes)
-
-
-Made = Sequence[tuple[MeasuredRecommender, Mapping[Indices, RecommenderForecast]]]
+    return made, tuple(notes)
 
 
 def _score(made: Made, at: int, weights: Weights) -> IterationScore:
     row, forecasts = made[at]
     usual, gpu = forecasts[USUAL], find_gpu(load_catalog(), row.gpu)
     training, step = training_of(row, gpu), float(usual.step_ns[0])
+    low, high = usual.interval_ns(row.submitter.lower())
     others = {str(indices): float(forecasts[indices].step_ns[0]) for indices in OTHER_INDICES}
     anchor = anchor_of(made, at)
     if anchor is not None:
@@ -249,8 +256,8 @@ def _score(made: Made, at: int, weights: Weights) -> IterationScore:
         split=split_of(gpu, weights, {Method.OP_MODEL: 1.0}),
         measured_ns=row.step_ns,
         predicted_ns=step,
-        low_ns=float(usual.low_ns[0]),
-        high_ns=float(usual.high_ns[0]),
+        low_ns=float(low[0]),
+        high_ns=float(high[0]),
         baselines_ns=others,
         parts={str(part): float(time_ns[0]) / step for part, time_ns in usual.parts.items()},
     )

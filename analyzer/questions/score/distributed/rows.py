@@ -350,7 +350,8 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
     experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
     what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
     configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
-    torchtitan's FSDP gathers parameters once for all micro batches of a pipeline (`reshard_after_forward`).
+    torchtitan's FSDP gathers parameters once for all micro batches of a pipeline (`reshard_after_forward`); models of
+    transformers and AutoModel do not split tokens under tensor parallel (its configurations' `sequence_parallel`).
     """
     is_fsdp = bool(_SHARDED.search(row.sharding.lower()))
     group = min(row.fsdp_group or row.dp, row.dp) if is_fsdp else 1
@@ -374,6 +375,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         fsdp=group if shards else 1,
         zero=0 if shards else zero,
         tp=row.tp,
+        sp=None if row.program.is_torchtitan or not row.program.is_plain else False,
         cp=row.cp,
         pp=row.pp,
         vp=MLPERF_PIECES if is_unsaid and row.layers % (row.pp * MLPERF_PIECES) == 0 else row.vp,

@@ -180,7 +180,9 @@ def forecast(training: Training, gpu: Gpu, library: Library, sizes: RecommenderS
 def test_parts_add_up_and_the_interval_holds_the_step(a100: Gpu, library: Library) -> None:
     found = forecast(USUAL, a100, library)
     assert sum(float(part[0]) for part in found.parts.values()) == pytest.approx(float(found.step_ns[0]))
-    assert 0 < found.low_ns[0] < found.step_ns[0] < found.high_ns[0]
+    (low,), (high,) = found.interval_ns()
+    assert 0 < low < found.step_ns[0] < high
+    assert high > found.step_ns[0] * np.exp(np.hypot(found.log_width[0], 0.2))
     assert found.parts[RecommenderPart.DENSE][0] > 0
     assert found.parts[RecommenderPart.TABLES][0] > 0
 
@@ -189,7 +191,7 @@ def test_lookups_and_layers_share_the_error_of_all_kernels(a100: Gpu, library: L
     found = forecast(replace(USUAL, gpus=1, gpus_per_node=1, global_batch=2**19), a100, library)
     kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
     kernels = (found.parts[RecommenderPart.TABLES] + found.parts[RecommenderPart.DENSE]) / found.step_ns
-    assert np.all(np.log(found.high_ns / found.step_ns) > kernels * shared_half_widths(kind, found.gpus))
+    assert np.all(found.log_width > kernels * shared_half_widths(kind, found.gpus))
 
 
 def test_what_is_waited_for_takes_longer(a100: Gpu, library: Library) -> None:

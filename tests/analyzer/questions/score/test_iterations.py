@@ -114,6 +114,7 @@ def test_rows_come_back_from_experts_after_their_bias_and_go_there_before_it() -
     kernels = Kernels(is_routing_fused=True, sorts_rows=True)
     trace = derive_ranks(synthesise(sizes, kernels, 1, 64), ParallelPlan(dp=2, ep=2))[0].trace
     names = [trace.strings[name].rpartition("::")[2] for name in trace.ops.name.tolist()]
+    assert names.count("_local_scalar_dense") == SMALL.layers  # the host waits for how many rows each expert gets
     after = [names[at + 2] for at, name in enumerate(names) if name == "all_to_all_single"]
     assert after == ["_grouped_mm", "index_copy"] * SMALL.layers + ["clone", "index_copy"] * SMALL.layers
 
@@ -349,6 +350,8 @@ def test_plans_shard_and_pipeline_as_the_program_does() -> None:
     assert (parted.micro_batch, parted.microbatches) == (4, 2)
     assert not plan_of(replace(row, tp=2, dp=2), H100).overlap_tensor
     assert plan_of(replace(row, tp=2, dp=2, framework="torchtitan, async TP"), H100).overlap_tensor
+    assert plan_of(row, H100).sp is None
+    assert plan_of(replace(row, source="nemo-automodel", framework="NeMo AutoModel"), H100).sp is False
     zero = make_row(source="blog", framework="DeepSpeed", sharding="ZeRO-3", dp=8, tp=1)
     assert plan_of(zero, H100).fsdp == 8
     assert plan_of(replace(zero, sharding="ZeRO-2"), H100).zero == 2
