@@ -74,9 +74,6 @@ INFERENCEX, INFERENCEX_TOKENS = "silicon_sample/inferencex", 16384
 POLLED_STEPS, MANY_USERS, GATHERED_STEPS = (10, 30), 16, 20
 """After which SGLang looks for requests, the second from so many users on (`scheduler-recv-interval`); for which
 TensorRT-LLM lets Llama's prompts wait for more of them, if as long as outputs (`batch_wait_timeout_iters`)."""
-BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
-"""vLLM 0.14's release, from which it does by default (vllm-project/vllm pull 27614): rows of before that say no version
-ran one that schedules between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,8 +337,6 @@ def _precision_of(row: Mapping[str, str]) -> str:
 def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
     version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
     version = "" if not version[:1].isdigit() else version
-    if name == "vllm" and not row["version"] and "" < row.get("date", "") < BESIDE_THE_GPU_SINCE:
-        version = "0.13"
     engine = read_engine(f"{name}=={version}" if version else name)
     engine = engine_on(engine, gpu, sizes, precision)
     places = int(row["concurrency"])

@@ -96,16 +96,6 @@ def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
     assert abs(found["tpot"]) < 0.2
 
 
-def test_a_row_without_a_version_ran_what_its_date_had(data: Path) -> None:
-    row = ROW.format(users=64, ttft=100, tpot=9, flags="").replace("vllm,0.19", "vllm,")
-    bias = []
-    for date in ("2025-10-29", "2026-03-01"):
-        (data / "serving" / "points.csv").write_text(f"{COLUMNS},date\n{row},{date}")
-        found, _, _ = score_serving(data, choose_weights())
-        bias += [item.bias for item in found if item.group == "here" and item.measure == "tpot"]
-    assert bias[0] > bias[1]
-
-
 def test_the_better_of_two_loads_and_a_limit_that_is_kept_are_counted(data: Path) -> None:
     rows = [ROW.format(users=users, ttft=30, tpot=tpot, flags="") for users, tpot in ((4, 7), (64, 12), (128, 14))]
     write_points(data, *rows)

@@ -137,46 +137,39 @@ def test_a_closed_load_never_runs_more_than_its_places(clock: StepClock) -> None
     assert running.max() <= 8
 
 
-@pytest.mark.parametrize("rate", [0.0, 5.0])
-def test_an_engine_that_schedules_beside_the_gpu_shows_tokens_a_step_later(clock: StepClock, rate: float) -> None:
-    load = open_load(rate, 800, 100, seed=1) if rate else closed_load(8, 800, 100, seed=1)
-    engine = replace(read_engine("vllm"), budget=2048, max_sequences=256, held_steps=0)
-    soon, late = (serve_load(one, clock, 400_000, load) for one in (engine, replace(engine, held_steps=1)))
-    waits = [(found.first_ns - found.arrival_ns).mean() for found in (soon, late)]
-    assert 1.0 < waits[1] / waits[0] < 2.0
+@pytest.mark.parametrize("load", [closed_load(8, 800, 100, seed=1), open_load(5.0, 800, 100, seed=1)])
+def test_an_engine_that_schedules_beside_the_gpu_shows_tokens_a_step_later(clock: StepClock, load: RequestLoad) -> None:
+    engine = replace(read_engine("vllm"), budget=2048, max_sequences=256)
+    late, soon = (serve_load(replace(engine, held_steps=count), clock, 400_000, load) for count in (1, 0))
+    waits = [(found.first_ns - found.arrival_ns).mean() for found in (late, soon)]
+    assert 1.0 < waits[0] / waits[1] < 2.0
     assert late.end_ns == pytest.approx(soon.end_ns, rel=0.05)
 
 
 def test_a_user_who_writes_again_joins_the_step_after_the_one_that_runs(clock: StepClock) -> None:
-    count = np.full(4, 100)
-    served = run(
-        clock, RequestLoad(arrival_ns=np.zeros(4), prompts=count, outputs=count // [2, 1, 2, 1], concurrency=2)
-    )
+    prompts, outputs = np.full(4, 100), np.array([50, 100, 50, 100])
+    served = run(clock, RequestLoad(arrival_ns=np.zeros(4), prompts=prompts, outputs=outputs, concurrency=2))
     assert served.arrival_ns[2] == served.last_ns[0]
     assert served.first_ns[2] - served.arrival_ns[2] > 1.3 * (served.first_ns[0] - served.arrival_ns[0])
 
 
 def test_prompts_that_are_kept_whole_wait_for_a_step_with_room(clock: StepClock) -> None:
-    load = open_load(1e6, 1500, 20, seed=1, count=4)
     engine = replace(read_engine("trtllm"), budget=2048, max_sequences=256)
+    load, long = open_load(1e6, 1500, 20, seed=1, count=4), open_load(1.0, 5000, 20, seed=1, count=1)
     whole, cut = (
-        serve_load(replace(engine, keeps_prompts_whole=is_whole), clock, 400_000, load) for is_whole in (True, False)
+        serve_load(replace(engine, keeps_prompts_whole=keeps), clock, 400_000, load).first_ns for keeps in (True, False)
     )
-    assert np.unique(whole.first_ns).size == 4
-    assert whole.first_ns[3] > cut.first_ns[3]
-    alone = open_load(1.0, 5000, 20, seed=1, count=1)
-    assert serve_load(engine, clock, 400_000, alone).first_ns[0] > 0
+    assert np.unique(whole).size == 4
+    assert whole[3] > cut[3]
+    assert serve_load(engine, clock, 400_000, long).first_ns[0] > 0
 
 
 def test_ranks_that_wait_for_each_other_take_longer() -> None:
-    sizes = replace(read_model("llama-3-8b"), layers=1)
-    one, two = (
-        step_tables(sizes, ServePlan(pp=count), stack_of(H100, "bf16", "vllm"), [H100], load_library())
-        for count in (1, 2)
-    )
-    small, attention = (PARTS.index(part) for part in (StepPart.SMALL, StepPart.ATTENTION))
-    ratio = two.time_ns[[small, attention]].sum() / one.time_ns[[small, attention]].sum()
-    assert ratio == pytest.approx(1.0 + slowest_share(2))
+    sizes, stack = replace(read_model("llama-3-8b"), layers=1), stack_of(H100, "bf16", "vllm")
+    plans = ServePlan(), ServePlan(pp=2)
+    one, two = (step_tables(sizes, plan, stack, [H100], load_library()).time_ns for plan in plans)
+    small = PARTS.index(StepPart.SMALL)
+    assert two[small].sum() / one[small].sum() == pytest.approx(1.0 + slowest_share(2))
 
 
 def test_a_full_cache_pushes_sequences_out_and_all_still_end(clock: StepClock) -> None:
