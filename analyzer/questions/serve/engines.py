@@ -257,7 +257,7 @@ def read_engine(text: str) -> Engine:
     """Return the engine that `vllm`, `vllm==0.12` or a TOML file names. Raises InputError for another.
 
     >>> read_engine("vllm==0.12").sequence_ns, read_engine("vllm").sequence_ns
-    (44000.0, 6000.0)
+    (30000.0, 6000.0)
     """
     if text.strip().casefold().endswith(".toml"):
         return _read_file(Path(text.strip()))
