@@ -212,20 +212,23 @@ class Scheduler:
         arrival, closed = load.arrival_ns.tolist(), load.concurrency
         sizes = list(zip(*(part.tolist() for part in (load.prompts, outputs, shared)), strict=True))
         next_request = done = 0
-        places = deque([0] * closed)
+        places, is_busy = deque([0] * closed), False
         while done < count:
-            is_idle = not (self.waiting or self.prompts or self.order)
+            now = len(self.log)
             while next_request < count and (
-                places and (is_idle or places[0] < len(self.log)) if closed else arrival[next_request] <= self.now_ns
+                places and (not is_busy or places[0] < now) if closed else arrival[next_request] <= self.now_ns
             ):
-                arrived[next_request] = places.popleft() if closed else len(self.log)
-                self._arrive(next_request, *sizes[next_request])
+                arrived[next_request] = min(places.popleft(), now) if closed else now
+                prompt, output, common = sizes[next_request]
+                reserved = prompt + output - common if self.engine.reserves else 0
+                self.waiting.append(_Sequence(next_request, prompt, output, common, reserved))
                 next_request += 1
-            if is_idle and not self.waiting:
+            if not (is_busy or self.waiting):
                 self.now_ns = arrival[next_request]
                 continue
             events = self._step(FAR if closed or next_request >= count else arrival[next_request])
-            shown = len(self.log) + self.engine.held_steps * bool(self.waiting or self.prompts or self.order)
+            is_busy = bool(self.waiting or self.prompts or self.order)
+            shown = len(self.log) + self.engine.held_steps * is_busy
             self.single = max(self.single, (shown + bool(closed)) * bool(events))
             for sequence, is_first in events:
                 if is_first and not first[sequence.request]:
@@ -234,6 +237,8 @@ class Scheduler:
                     last[sequence.request] = shown
                     places.append(shown)
                     done += 1
+            if not is_busy:  # What was held comes at once.
+                first, last = np.minimum(first, shown), np.minimum(last, shown)
         *steps, cached, is_full, end_ns = np.array(self.log, dtype=np.float64).T
         return Schedule(
             load=load,
@@ -247,10 +252,6 @@ class Scheduler:
             needed=max(self.needed + most_shared, longest),
             end_ns=None if closed else end_ns,
         )
-
-    def _arrive(self, request: int, prompt: int, output: int, shared: int) -> None:
-        reserved = prompt + output - shared if self.engine.reserves else 0
-        self.waiting.append(_Sequence(request, prompt, output, shared, reserved))
 
     def _step(self, upcoming_ns: float) -> list[tuple[_Sequence, bool]]:
         """Run one step, or a jump of them; return sequences that had their first token, or their last."""

@@ -144,6 +144,9 @@ def test_an_engine_that_schedules_beside_the_gpu_shows_tokens_a_step_later(clock
     waits = [(found.first_ns - found.arrival_ns).mean() for found in (late, soon)]
     assert 1.0 < waits[0] / waits[1] < 2.0
     assert late.end_ns == pytest.approx(soon.end_ns, rel=0.05)
+    many = serve_load(replace(engine, held_steps=9), clock, 400_000, load)
+    assert (many.first_ns <= many.last_ns).all()
+    assert many.last_ns.max() == pytest.approx(late.end_ns, rel=0.3)
 
 
 def test_a_user_who_writes_again_joins_the_step_after_the_one_that_runs(clock: StepClock) -> None:
