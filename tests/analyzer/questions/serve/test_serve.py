@@ -593,16 +593,16 @@ def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
     assert clock.attention_ns(1, 8192) - clock.attention_ns(1, 4096) < 20 * read_ns
 
 
-def test_products_of_a_step_err_together_in_part_and_attention_of_one_problem_wholly(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("model", "share"), [("llama-3-8b", "FAMILY_SHARE"), ("mixtral-8x7b", "ROUTED_SHARE")])
+def test_products_and_experts_of_a_step_err_together_in_part_and_attention_of_one_problem_wholly(
+    monkeypatch: pytest.MonkeyPatch, model: str, share: str
 ) -> None:
     def widths() -> list[float]:
-        tables = step_tables(read_model("llama-3-8b"), ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], library)
+        tables = step_tables(read_model(model), ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], load_library())
         return [float(width) for width in tables.parts(0, 8, 1000)[1]]
 
-    library = load_library()
     found = widths()
-    monkeypatch.setattr("wavecast.analyzer.questions.serve.ops.FAMILY_SHARE", 1.0)
+    monkeypatch.setattr(f"wavecast.analyzer.questions.serve.ops.{share}", 1.0)
     together = widths()
     assert 0.5 * together[0] < found[0] < together[0]
     assert found[1] == pytest.approx(together[1])
