@@ -281,9 +281,9 @@ def read_engine(text: str) -> Engine:
         spread=max(row.get("spread", _document()["spread"]), 0.0 if version else UNSTATED_SPREAD),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
-        keeps_prompts_whole=row.get("keeps_prompts_whole", False),
+        keeps_prompts_whole=name == TENSORRT_LLM,
         held_steps=row.get("held_steps", 0),
-        reserves=row.get("reserves", False),
+        reserves=name == TENSORRT_LLM,
     )
 
 
