@@ -32,8 +32,8 @@ from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
+from ...whatif.parallel.plan import slowest_share
 from ...work import Family
-from ..scale.forecast import STRAGGLING
 from .placement import FLOAT_BYTES, GB, place_tables
 from .sizes import MEMORY_SHARE, HostWork, RecommenderSizes, Training, on_machines
 from .write import ADAGRAD, write_iteration
@@ -110,8 +110,7 @@ def replay_recommender(
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
     parts = _share(graph, timed, workload, start, end)
-    slowest = STRAGGLING * np.sqrt(2.0 * np.log(training.gpus))
-    parts[RecommenderPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
+    parts[RecommenderPart.STRAGGLERS] = slowest_share(training.gpus) * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
     # The half-width of the 90 % interval, natural log, [m]. Errors of kernels, links, host and stragglers are
     # independent of each other, but for the one that all kernels share.

@@ -15,7 +15,7 @@ from ...iteration.decision.electricity import PowerDraw
 from ...models.collective.problems import problems_of_dims
 from ...models.frame.problems import as_columns
 from ...models.library import Library
-from ...whatif.parallel.plan import ParallelPlan
+from ...whatif.parallel.plan import ParallelPlan, slowest_share
 from ...whatif.parallel.ranks import RankTrace
 from ...work.communication import CollectiveDims, CollectiveKind
 from .parts import LINKS, PlanPart, hidden_parts
@@ -23,9 +23,6 @@ from .pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
 
-STRAGGLING: Final = 0.03
-"""Standard deviation of a rank's time, as a share: what is left of perfect weak scaling to 11,616 GPUs (the study of
-many GPUs). The slowest of N that wait for each other takes sqrt(2 ln N) of them longer."""
 _COLLECTIVE: Final = "collective"
 _NO_MODEL_LOG_WIDTH: Final = 0.5
 """Of collectives without an interval: a cluster left out is up to 40 % off from 16 MB on (the same study)."""
@@ -110,8 +107,7 @@ def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, 
     parts[PlanPart.PIPELINE] = parts[PlanPart.PIPELINE] + run.step_ns - unsent.step_ns
     parts[PlanPart.BUBBLE] = np.maximum(unsent.step_ns - run.work_ns, 0.0)
     parts[PlanPart.HOST] = parts[PlanPart.HOST] + np.max([piece.lead_ns for piece in pieces], axis=0)
-    slowest = STRAGGLING * np.sqrt(2.0 * np.log(plan.ranks))
-    parts[PlanPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
+    parts[PlanPart.STRAGGLERS] = slowest_share(plan.ranks) * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
     log_width = _log_width(parts, pieces, step_ns, place)
     return PlanForecast(

@@ -22,9 +22,8 @@ from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...models.matmul.problems import FORMATS
-from ..serve.engines import SMALL_SEQUENCES, Engine, EngineStack, engine_on, read_engine, stack_of
+from ..serve.engines import SGLANG, SMALL_SEQUENCES, TENSORRT_LLM, Engine, EngineStack, engine_on, read_engine, stack_of
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, figures_of
-from ..serve.load import SPREAD
 from ..serve.measured import least_squares
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
@@ -67,9 +66,14 @@ REQUESTS_PER_PLACE: Final = 10
 SEED: Final = 20261128
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
-BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
-"""vLLM 0.14's release, from which it does by default (vllm-project/vllm pull 27614): rows of before that say no version
-ran one that schedules between steps."""
+CONFIGURATOR, CONFIGURATOR_TOKENS = "silicon_sample/gap", 1500
+"""AIConfigurator's engines take as many sequences as users, and beside them a prompt and so many tokens in a step (its
+rule_plugin/benchmark/trtllm.rule and rule_plugin/vllm.rule)."""
+INFERENCEX, INFERENCEX_TOKENS = "silicon_sample/inferencex", 16384
+"""Of a step; vLLM's 8,192, with `async-scheduling` in all versions (InferenceX's launch scripts, as what follows)."""
+POLLED_STEPS, MANY_USERS, GATHERED_STEPS = (10, 30), 16, 20
+"""After which SGLang looks for requests, the second from so many users on (`scheduler-recv-interval`); for which
+TensorRT-LLM lets Llama's prompts wait for more of them, if as long as outputs (`batch_wait_timeout_iters`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,14 +201,18 @@ def _rate(row: Mapping[str, str], times_ns: Mapping[str, Any]) -> float:
 
 
 def _from_other_gpus(points: Sequence[ServingPoint]) -> Iterator[ServingPoint]:
-    """Yield offline batches with what an engine adds as its other GPUs' batches say: a and b of the least squares."""
+    """Yield offline batches with what an engine adds as its other GPUs' batches say: a and b of the least squares.
+
+    Of batches on one GPU, where links' errors cannot pass for the host's.
+    """
     for batches in group_by([point for point in points if point.parts_ns], lambda point: point.row["engine"]).values():
-        gpu = np.array([point.row["gpu"] for point in batches])
+        gpu, tp = np.array([[point.row["gpu"], point.row["tp"]] for point in batches]).T
         measured = np.array([point.measured[LATENCY] for point in batches])
         kernels, *host = np.array([point.parts_ns for point in batches]).T / measured
         names = sorted(set(gpu.tolist()))
         for name in names if len(names) > 1 else []:
-            factors = least_squares(np.stack(host)[:, gpu != name], (1.0 - kernels)[gpu != name])
+            others = (gpu != name) & (tp == "1")
+            factors = least_squares(np.stack(host)[:, others], (1.0 - kernels)[others])
             predicted = measured * (kernels + factors @ np.stack(host))
             for place in np.flatnonzero(gpu == name).tolist():
                 point = batches[place]
@@ -242,11 +250,9 @@ class _Scorer:
         )
         cache_bytes = 1.0 if is_narrow and precision != "fp16" else 2.0
         tables = self._tables(sizes, plan, stack, gpu, cache_bytes)
-        prompt, output = int(row["isl"]), int(row["osl"])
-        capacity = capacity_of(
-            sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
-        )
-        load = _load_of(row, plan, engine)
+        context = int(row["isl"]) + int(row["osl"]) / 2
+        capacity = capacity_of(sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=context)
+        load = _load_of(row, plan)
         served = serve_load(engine, tables.clock(0, engine), capacity.tokens, load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(load.prompts)))
         roofline_ns = _roofline_ns(sizes, plan, gpu, stack, capacity, load)
@@ -269,14 +275,8 @@ class _Scorer:
         gpu, precision = find_gpu(self.catalog, ran["gpu"]), {"bfloat16": "bf16", "float16": "fp16"}[ran["dtype"]]
         found = engine_on(read_engine(f"{ran['engine']}=={ran['version']}"), gpu, sizes, precision)
         # The log's clock starts as the engine queues a request: neither client nor text is in it.
-        engine = replace(
-            found,
-            budget=ran["max_num_batched_tokens"],
-            max_sequences=ran["max_num_seqs"],
-            first_ns=0.0,
-            first_per_token_ns=0.0,
-            first_steps=0.0,
-        )
+        limits = {"budget": ran["max_num_batched_tokens"], "max_sequences": ran["max_num_seqs"]}
+        engine = replace(found, **limits, first_ns=0.0, first_per_token_ns=0.0)
         tables = self._tables(sizes, plan, stack_of(gpu, precision, engine.name), gpu, 2.0)
         served = serve_load(engine, tables.clock(0, engine), ran["kv_tokens"], load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(rows)))
@@ -310,9 +310,8 @@ class _Scorer:
     ) -> StepTables:
         key = (sizes, plan, stack, gpu.name, cache_bytes)
         if key not in self.tables:
-            self.tables[key] = step_tables(
-                sizes, plan, stack, [gpu], self.weights.library_for(gpu), cache_bytes=cache_bytes
-            )
+            library = self.weights.library_for(gpu)
+            self.tables[key] = step_tables(sizes, plan, stack, [gpu], library, cache_bytes=cache_bytes)
         return self.tables[key]
 
 
@@ -338,14 +337,21 @@ def _precision_of(row: Mapping[str, str]) -> str:
 def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
     version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
     version = "" if not version[:1].isdigit() else version
-    if name == "vllm" and not row["version"] and "" < row.get("date", "") < BESIDE_THE_GPU_SINCE:
-        version = "0.13"
     engine = read_engine(f"{name}=={version}" if version else name)
     engine = engine_on(engine, gpu, sizes, precision)
-    return replace(engine, max_sequences=max(SMALL_SEQUENCES, int(row["concurrency"])))
+    places = int(row["concurrency"])
+    if row["source"] == CONFIGURATOR and name != SGLANG:
+        return replace(engine, budget=places + int(row["isl"]) + CONFIGURATOR_TOKENS, max_sequences=places)
+    engine = replace(engine, max_sequences=max(SMALL_SEQUENCES, places))
+    if row["source"] != INFERENCEX:
+        return engine
+    gathers = name == TENSORRT_LLM and "Llama" in row["model"] and row["isl"] == row["osl"] and int(row["tp"]) < 8
+    waited = POLLED_STEPS[places >= MANY_USERS] if name == SGLANG else GATHERED_STEPS if gathers else 2
+    budget = engine.budget if name == "vllm" else INFERENCEX_TOKENS
+    return replace(engine, held_steps=waited // 2, budget=budget)  # Half an interval in the mean.
 
 
-def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> RequestLoad:
+def _load_of(row: Mapping[str, str], plan: ServePlan) -> RequestLoad:
     """Return the requests that one replica of attention gets."""
     places = max(round(int(row["concurrency"]) / plan.dp), 1)
     is_offline = row["load"] == "offline"
@@ -354,10 +360,6 @@ def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> Request
     if row["length_spread"] != "fixed":
         drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
         prompts, outputs = np.maximum((drawn * (prompts, outputs)).astype(np.int64), 1)
-    elif engine.splits_prompts and not is_offline:
-        # Of prompts that come at once one starts a step before the others, which mix with it: they drift apart.
-        drawn = np.random.default_rng(SEED).uniform(1.0 - SPREAD, 1.0 + SPREAD, count)
-        outputs = np.maximum(np.rint(drawn * outputs).astype(np.int64), 1)
     return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places)
 
 
@@ -388,7 +390,5 @@ def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> Se
         low, high = np.exp([-figures.step_half_width, figures.step_half_width])
         predicted["latency"] = (end_ns, end_ns * float(low), end_ns * float(high))
     return ServingPoint(
-        row=row,
-        measured=measured,
-        predicted={name: np.array(found) for name, found in predicted.items()},
+        row=row, measured=measured, predicted={name: np.array(found) for name, found in predicted.items()}
     )

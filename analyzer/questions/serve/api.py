@@ -237,11 +237,9 @@ def _check_load(asked: ServeOptions, users: tuple[int, ...], sequences: tuple[in
     for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
         if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
-    if asked.step_tokens is not None and asked.step_tokens < max(sequences, default=0):
-        most = parameter("max_sequences", max(sequences))
-        raise InputError(
-            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
-        )
+    if asked.step_tokens is not None and asked.step_tokens < (few := min(sequences, default=0)):
+        given = parameter("step_tokens", asked.step_tokens)
+        raise InputError(f"{given}: expected as many as sequences at least: {parameter('max_sequences', few)}")
     if loads in (["requests"], ["calibrate"]) and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
         unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
         raise InputError(f"{parameter(loads[0])} says what is asked and when: it goes without {unused}")

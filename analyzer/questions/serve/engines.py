@@ -191,7 +191,6 @@ class Engine:
     sequence_ns: float
     first_ns: float
     first_per_token_ns: float
-    first_steps: float
     spread: float
     """90 % half-width of a step's time, natural log."""
     source: str
@@ -205,6 +204,10 @@ class Engine:
     """Whether a request starts only where all that it writes will have room."""
     splits_prompts: bool = True
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
+    keeps_prompts_whole: bool = False
+    """Whether a prompt that a step's tokens can hold waits for one that has room for all of it."""
+    held_steps: int = 0
+    """After which results are seen: an engine that schedules beside the GPU has launched the next step by then."""
     ratio: float = 1.0
     """Of small steps' products to their own times."""
     prefill_ratio: float = 1.0
@@ -249,7 +252,7 @@ def read_engine(text: str) -> Engine:
     """Return the engine that `vllm`, `vllm==0.12` or a TOML file names. Raises InputError for another.
 
     >>> read_engine("vllm==0.12").sequence_ns, read_engine("vllm").sequence_ns
-    (44000.0, 6000.0)
+    (30000.0, 6000.0)
     """
     if text.strip().casefold().endswith(".toml"):
         return _read_file(Path(text.strip()))
@@ -270,11 +273,12 @@ def read_engine(text: str) -> Engine:
         sequence_ns=row["b_ms"] * MS,
         first_ns=row["f0_ms"] * MS,
         first_per_token_ns=_document()["text_ms"] * MS / 1e3,
-        first_steps=_document()["w_steps"],
         spread=max(row.get("spread", _document()["spread"]), 0.0 if version else UNSTATED_SPREAD),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
-        reserves=row.get("reserves", False),
+        keeps_prompts_whole=name == TENSORRT_LLM,
+        held_steps=row.get("held_steps", 0),
+        reserves=name == TENSORRT_LLM,
     )
 
 

@@ -119,9 +119,8 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     context = served.context_ns / max(served.sequence_ns, 1.0)
     parts, widths = tables.parts(column, max(sequences, 1.0), context, engine)
     width = step_half_width(tables, column, engine, parts, widths)
-    step_ns = float(parts.sum()) * engine.decode_ratio + engine.step_ns + engine.sequence_ns * sequences
     waited = served.first_ns - served.arrival_ns
-    added = engine.first_ns + engine.first_per_token_ns * load.prompts + engine.first_steps * step_ns
+    added = engine.first_ns + engine.first_per_token_ns * load.prompts
     tokens = np.maximum(load.outputs - 1, 1)
     per_token = (served.last_ns - served.first_ns) / tokens
     has_more = counted & (load.outputs > 1)

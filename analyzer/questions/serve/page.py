@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...iteration.decision.electricity import Electricity
 from ...page.columns import number_column, text_column
@@ -174,6 +175,9 @@ def _notes(report: ServeReport) -> Iterator[str]:
         yield f"{len(report.rows) - SHOWN} more rows are in JSON and CSV."
 
 
+_TOO_MANY: Final = "more than the tokens of a step"
+
+
 def _warnings(report: ServeReport) -> Iterator[str]:
     if report.question.sizes.assumed:
         yield report.question.sizes.assumed
@@ -182,6 +186,8 @@ def _warnings(report: ServeReport) -> Iterator[str]:
     for row in report.rows[:SHOWN]:
         if row.note:
             yield f"{row.gpu}: {row.note}"
+    for count in report.question.too_many:
+        yield f"{parameter('max_sequences', count)} left out: {_TOO_MANY}"
     if len(report.left_out) > SHOWN:
         yield f"{len(report.left_out)} GPU types are left out: they lack memory, or engines do not run on them"
         return
@@ -248,7 +254,10 @@ def draw_serving_json(report: ServeReport) -> str:
             "limits_ns": dict(question.limits),
             "measure": question.measure,
             "gpus": [_record(row, question.electricity) for row in report.rows],
-            "left_out": [{"gpu": name, "reason": why} for name, why in report.left_out],
+            "left_out": [
+                *({"gpu": name, "reason": why} for name, why in report.left_out),
+                *({"max_sequences": count, "reason": _TOO_MANY} for count in question.too_many),
+            ],
         }
     )
 

@@ -58,6 +58,11 @@ class ServeQuestion:
     """What measurements of one's own say of the engine, in words; empty without any."""
 
     @property
+    def too_many(self) -> tuple[int, ...]:
+        """Return those of `sequences` that are more than a step's tokens."""
+        return tuple(count for count in self.sequences if 0 < self.engine.budget < count)
+
+    @property
     def context(self) -> float:
         """Return the tokens of a sequence in its middle."""
         if self.requests is not None:

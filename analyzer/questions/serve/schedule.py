@@ -1,7 +1,7 @@
 """An engine's scheduler, event by event: which requests run in which step, and when each has its tokens.
 
 Steps of the same sequences between two events (one ends, one arrives, the cache is full) are one jump, timed at the
-middle of the growing contexts: about two events per request.
+middle of the growing contexts. A user whose request ends sends the next while a step runs: it joins the one after.
 """
 
 from __future__ import annotations
@@ -192,6 +192,8 @@ class Scheduler:
     """Tokens that the cache was asked to hold, at most."""
     each: float = 1.0
     """Tokens that a sequence gets of a step."""
+    single: int = 0
+    """Entries of the log before which steps are one each: results are under way."""
     log: list[tuple[float, ...]] = field(default_factory=list)
     """What `StepColumns` holds of a step, the tokens cached, whether requests wait for room, and when it ended."""
 
@@ -207,30 +209,36 @@ class Scheduler:
         outputs = load.outputs - int(self.is_computed)
         count = len(load.prompts)
         arrived, first, last = (np.zeros(count, dtype=np.int64) for _ in range(3))
-        arrival, sizes = (
-            load.arrival_ns.tolist(),
-            list(zip(*(part.tolist() for part in (load.prompts, outputs, shared)), strict=True)),
-        )
-        next_request = 0
-        done = 0
-        closed = load.concurrency
+        arrival, closed = load.arrival_ns.tolist(), load.concurrency
+        sizes = list(zip(*(part.tolist() for part in (load.prompts, outputs, shared)), strict=True))
+        next_request = done = 0
+        places, is_busy = deque([0] * closed), False
         while done < count:
+            now = len(self.log)
             while next_request < count and (
-                next_request - done < closed if closed else arrival[next_request] <= self.now_ns
+                places and (not is_busy or places[0] < now) if closed else arrival[next_request] <= self.now_ns
             ):
-                arrived[next_request] = len(self.log)
-                self._arrive(next_request, *sizes[next_request])
+                arrived[next_request] = min(places.popleft(), now) if closed else now
+                prompt, output, common = sizes[next_request]
+                reserved = prompt + output - common if self.engine.reserves else 0
+                self.waiting.append(_Sequence(next_request, prompt, output, common, reserved))
                 next_request += 1
-            if not (self.waiting or self.prompts or self.order):
+            if not (is_busy or self.waiting):
                 self.now_ns = arrival[next_request]
                 continue
-            upcoming = FAR if closed or next_request >= count else arrival[next_request]
-            for sequence, is_first in self._step(upcoming):
+            events = self._step(FAR if closed or next_request >= count else arrival[next_request])
+            is_busy = bool(self.waiting or self.prompts or self.order)
+            shown = len(self.log) + self.engine.held_steps * is_busy
+            self.single = max(self.single, (shown + bool(closed)) * bool(events))
+            for sequence, is_first in events:
                 if is_first and not first[sequence.request]:
-                    first[sequence.request] = len(self.log)
+                    first[sequence.request] = shown
                 if sequence.left <= 0:
-                    last[sequence.request] = len(self.log)
+                    last[sequence.request] = shown
+                    places.append(shown)
                     done += 1
+            if not is_busy:  # What was held comes at once.
+                first, last = np.minimum(first, shown), np.minimum(last, shown)
         *steps, cached, is_full, end_ns = np.array(self.log, dtype=np.float64).T
         return Schedule(
             load=load,
@@ -245,17 +253,11 @@ class Scheduler:
             end_ns=None if closed else end_ns,
         )
 
-    def _arrive(self, request: int, prompt: int, output: int, shared: int) -> None:
-        reserved = prompt + output - shared if self.engine.reserves else 0
-        self.waiting.append(_Sequence(request, prompt, output, shared, reserved))
-
     def _step(self, upcoming_ns: float) -> list[tuple[_Sequence, bool]]:
         """Run one step, or a jump of them; return sequences that had their first token, or their last."""
         self._make_room()
         chunks = self._take_chunks()
-        if chunks:
-            return self._run_chunks(chunks)
-        return self._jump(upcoming_ns)
+        return self._run_chunks(chunks) if chunks else self._jump(upcoming_ns)
 
     def _fits(self, tokens: int, reserved: int = 0) -> bool:
         """Say whether the cache has room for so many more, and for so many more to come."""
@@ -290,7 +292,9 @@ class Scheduler:
             budget -= size
         while self.waiting and budget > 0 and len(self.order) + len(self.prompts) < self.engine.max_sequences:
             sequence = self.waiting[0]
-            if not self._fits(sequence.prompt - sequence.shared + len(self.order) + 1, sequence.reserved):
+            needed = sequence.prompt - sequence.shared
+            is_cut = self.engine.keeps_prompts_whole and budget < needed <= self.engine.budget - decoding
+            if is_cut or not self._fits(needed + len(self.order) + 1, sequence.reserved):
                 break
             self.waiting.popleft()
             self.reserved += sequence.reserved
@@ -350,6 +354,8 @@ class Scheduler:
         if self.clock is not None and upcoming_ns < FAR:
             time = self._step_ns(self.clock, count, self.cached / count, 0, 0, 0.0, 0.0) / self.each
             steps = max(min(steps, int((upcoming_ns - self.now_ns) / time) + 1), 1)
+        if len(self.log) < self.single:
+            steps = min(steps, ceil(self.each))
         context = self.cached / count + (steps - 1) / 2.0
         self._pass(count, context, 0, 0, 0.0, 0.0, steps / self.each)
         self._advance(steps)

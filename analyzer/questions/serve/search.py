@@ -61,7 +61,7 @@ def answer(
         )
         for column, target in enumerate(members):
             price = prices.price_of(target.gpu)
-            for users, most in product(question.loads or (0,), question.sequences):
+            for users, most in product(question.loads or (0,), sorted({*question.sequences} - {*question.too_many})):
                 engine = engine_on(
                     replace(question.engine, max_sequences=most), target.gpu, question.sizes, stack.precision
                 )

@@ -3,6 +3,8 @@
     t = tok(T) + dec(B, K) + pre(n, q, p) + head(B + n),  T = B + n q
     q = sqrt(mean of q_i^2),  p = sum of q_i p_i / sum of q_i
 
+and of it by the `slowest_share` of ranks more.
+
 B sequences decode on K tokens each; n prompts have chunks of q_i new tokens after p_i cached ones: a ragged batch is
 the even one of root mean square. All runs in CUDA graphs: no host between kernels.
 """
@@ -25,6 +27,7 @@ from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
+from ...whatif.parallel.plan import slowest_share
 from .engines import Engine, EngineStack
 from .kept import KeptTimes
 from .ops import PARTS, OpBook, ServePlan, StepPart, add_attention, add_head, add_token_ops, places
@@ -166,14 +169,15 @@ def step_tables(
     fleet = build_fleet(gpus, nodes)
     power = board_power(fleet, library.values("matmul", fleet))
     time_ns, width, joules = book.tables(library, fleet, power, _COUNT)
+    waited = 1.0 + slowest_share(plan.gpus)
     boards = np.stack([power.idle_w, power.idle_w + power.switching_w, power_half_width(fleet)], axis=1).tolist()
     return StepTables(
         gpus=tuple(gpus),
         sizes=sizes,
         plan=plan,
         stack=stack,
-        time_ns=time_ns,
-        width=width,
+        time_ns=time_ns * waited,
+        width=width * waited,
         joules=joules,
         draws=tuple(
             PowerDraw(idle_w=idle, work_j=0.0, limit_w=limit, half_width=half_width)

@@ -1,6 +1,7 @@
 """A parallel plan: how many ranks share what, and in which order micro batches run."""
 
 from enum import StrEnum
+from math import log, sqrt
 from typing import Final
 
 from ....errors import InputError
@@ -168,3 +169,17 @@ def _check_schedule(plan: ParallelPlan, where: str) -> None:
             f"{where}: {plan.micro_batches} micro batches: an interleaved pipeline takes multiples of its {plan.pp} "
             "stages"
         )
+
+
+STRAGGLING: Final = 0.03
+"""Standard deviation of a rank's time, as a share: what is left of perfect weak scaling to 11,616 GPUs (the study of
+many GPUs)."""
+
+
+def slowest_share(ranks: int) -> float:
+    """Return by which part of its time the slowest of N ranks that wait for each other is late: s * sqrt(2 ln N).
+
+    >>> round(slowest_share(8), 3)
+    0.061
+    """
+    return STRAGGLING * sqrt(2.0 * log(ranks))

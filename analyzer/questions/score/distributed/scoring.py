@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import log, sqrt
+from math import log
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -18,9 +18,9 @@ from ....models.registry import OP_MODELS, problems_of
 from ....page.encoding import attributes
 from ....prediction.prediction import Method
 from ....replay.overlap import WITHIN_SLOWING
+from ....whatif.parallel.plan import slowest_share
 from ....work import Family, Work
 from ....work.communication import CollectiveDims, CollectiveKind
-from ...scale.forecast import STRAGGLING
 from ..end_to_end import split_of
 from ..report import IterationScore, Split
 from ..rows import ANCHORED
@@ -138,8 +138,8 @@ def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: 
     gpu = gpu_of(row)
     library = weights.library_for(gpu)
     before = _added_ns(row, given_gpus, given_ns, gpu, library)
-    alone_ns = (given_ns - before) / (1.0 + _straggling(given_gpus))
-    step_ns = (alone_ns + _added_ns(row, row.gpus, given_ns, gpu, library)) * (1.0 + _straggling(row.gpus))
+    alone_ns = (given_ns - before) / (1.0 + slowest_share(given_gpus))
+    step_ns = (alone_ns + _added_ns(row, row.gpus, given_ns, gpu, library)) * (1.0 + slowest_share(row.gpus))
     return IterationScore(
         **_described(row),
         plan=f"dp={row.gpus}",
@@ -151,10 +151,6 @@ def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: 
         baselines_ns={PERFECT_SCALING: given_ns},
         given_gpus=given_gpus,
     )
-
-
-def _straggling(gpus: int) -> float:
-    return STRAGGLING * sqrt(2.0 * log(gpus)) if gpus > 1 else 0.0
 
 
 def _added_ns(row: IterationRow, gpus: int, step_ns: float, gpu: Gpu, library: Library) -> float:

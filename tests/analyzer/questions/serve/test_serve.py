@@ -17,10 +17,11 @@ from wavecast.analyzer.questions.serve import page as serve_page
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
 from wavecast.analyzer.questions.serve.kept import KeptTimes
 from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
-from wavecast.analyzer.questions.serve.ops import ServePlan
+from wavecast.analyzer.questions.serve.ops import PARTS, ServePlan, StepPart
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
+from wavecast.analyzer.whatif.parallel.plan import slowest_share
 from wavecast.analyzer.work.communication import Implementation
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
@@ -136,6 +137,44 @@ def test_a_closed_load_never_runs_more_than_its_places(clock: StepClock) -> None
     assert running.max() <= 8
 
 
+@pytest.mark.parametrize("load", [closed_load(8, 800, 100, seed=1), open_load(5.0, 800, 100, seed=1)])
+def test_an_engine_that_schedules_beside_the_gpu_shows_tokens_a_step_later(clock: StepClock, load: RequestLoad) -> None:
+    engine = replace(read_engine("vllm"), budget=2048, max_sequences=256)
+    late, soon = (serve_load(replace(engine, held_steps=count), clock, 400_000, load) for count in (1, 0))
+    waits = [(found.first_ns - found.arrival_ns).mean() for found in (late, soon)]
+    assert 1.0 < waits[0] / waits[1] < 2.0
+    assert late.end_ns == pytest.approx(soon.end_ns, rel=0.05)
+    many = serve_load(replace(engine, held_steps=9), clock, 400_000, load)
+    assert (many.first_ns <= many.last_ns).all()
+    assert many.last_ns.max() == pytest.approx(late.end_ns, rel=0.3)
+
+
+def test_a_user_who_writes_again_joins_the_step_after_the_one_that_runs(clock: StepClock) -> None:
+    prompts, outputs = np.full(4, 100), np.array([50, 100, 50, 100])
+    served = run(clock, RequestLoad(arrival_ns=np.zeros(4), prompts=prompts, outputs=outputs, concurrency=2))
+    assert served.arrival_ns[2] == served.last_ns[0]
+    assert served.first_ns[2] - served.arrival_ns[2] > 1.3 * (served.first_ns[0] - served.arrival_ns[0])
+
+
+def test_prompts_that_are_kept_whole_wait_for_a_step_with_room(clock: StepClock) -> None:
+    engine = replace(read_engine("trtllm"), budget=2048, max_sequences=256)
+    load, long = open_load(1e6, 1500, 20, seed=1, count=4), open_load(1.0, 5000, 20, seed=1, count=1)
+    whole, cut = (
+        serve_load(replace(engine, keeps_prompts_whole=keeps), clock, 400_000, load).first_ns for keeps in (True, False)
+    )
+    assert np.unique(whole).size == 4
+    assert whole[3] > cut[3]
+    assert serve_load(engine, clock, 400_000, long).first_ns[0] > 0
+
+
+def test_ranks_that_wait_for_each_other_take_longer() -> None:
+    sizes, stack = replace(read_model("llama-3-8b"), layers=1), stack_of(H100, "bf16", "vllm")
+    plans = ServePlan(), ServePlan(pp=2)
+    one, two = (step_tables(sizes, plan, stack, [H100], load_library()).time_ns for plan in plans)
+    small = PARTS.index(StepPart.SMALL)
+    assert two[small].sum() / one[small].sum() == pytest.approx(1.0 + slowest_share(2))
+
+
 def test_a_full_cache_pushes_sequences_out_and_all_still_end(clock: StepClock) -> None:
     load = closed_load(16, 200, 400, seed=0)
     small, large = run(clock, load, capacity=4_000), run(clock, load)
@@ -244,7 +283,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"precision": ""}, "expected bf16"),
-        ({"step_tokens": 10, "max_sequences": (8, 64)}, "as many as sequences at least"),
+        ({"step_tokens": 10, "max_sequences": (12, 64)}, "as many as sequences at least"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
@@ -554,16 +593,16 @@ def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
     assert clock.attention_ns(1, 8192) - clock.attention_ns(1, 4096) < 20 * read_ns
 
 
-def test_products_of_a_step_err_together_in_part_and_attention_of_one_problem_wholly(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("model", "share"), [("llama-3-8b", "FAMILY_SHARE"), ("mixtral-8x7b", "ROUTED_SHARE")])
+def test_products_and_experts_of_a_step_err_together_in_part_and_attention_of_one_problem_wholly(
+    monkeypatch: pytest.MonkeyPatch, model: str, share: str
 ) -> None:
     def widths() -> list[float]:
-        tables = step_tables(read_model("llama-3-8b"), ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], library)
+        tables = step_tables(read_model(model), ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], load_library())
         return [float(width) for width in tables.parts(0, 8, 1000)[1]]
 
-    library = load_library()
     found = widths()
-    monkeypatch.setattr("wavecast.analyzer.questions.serve.ops.FAMILY_SHARE", 1.0)
+    monkeypatch.setattr(f"wavecast.analyzer.questions.serve.ops.{share}", 1.0)
     together = widths()
     assert 0.5 * together[0] < found[0] < together[0]
     assert found[1] == pytest.approx(together[1])
@@ -576,6 +615,13 @@ def test_the_best_of_several_numbers_of_sequences_is_taken() -> None:
     )
     assert few["output_tokens_per_s"] < many["output_tokens_per_s"] == best["output_tokens_per_s"]
     assert best["max_sequences"] == 512
+
+
+def test_numbers_of_sequences_beyond_a_steps_tokens_are_left_out_and_said() -> None:
+    answer = wavecast.serve("llama-3-8b", to="H200 SXM", max_sequences=(64, 1024), step_tokens=128)
+    assert answer.to_records()[0]["max_sequences"] == 64
+    assert "max_sequences=1024 left out: more than the tokens of a step" in list(serve_page._warnings(answer.report))
+    assert [item["max_sequences"] for item in json.loads(answer.to_json())["left_out"]] == [1024]
 
 
 @pytest.mark.parametrize(
