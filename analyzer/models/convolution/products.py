@@ -41,8 +41,9 @@ SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
 to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
 SCATTER_RESIDENT: Final = 3.3
 """Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
-FFT_SIDE, FFT_POINTS = 30.0, 544.0
-"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
+FFT_SIDE, FFT_POINTS, FFT_COLUMNS = 30.0, 544.0, 32.0
+"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, complex numbers that hold it, and the
+narrower side of the tile of products that few channels are filled up to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -251,7 +252,8 @@ def fourier_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
     "Fast training of convolutional networks through FFTs", 2014).
     """
     tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
-    flops = 8.0 * FFT_POINTS * tiles * problems.c_in * problems.c_out
+    narrow, wide = np.minimum(problems.c_in, problems.c_out), np.maximum(problems.c_in, problems.c_out)
+    flops = 8.0 * FFT_POINTS * tiles * filled(narrow, FFT_COLUMNS) * wide
     points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
     moved = 8.0 * points + problems.element_bytes * sum(tensor_elements(problems))
     product_s = flops / (values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32])
