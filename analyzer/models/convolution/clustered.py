@@ -15,10 +15,9 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
-from .depthwise import depthwise_time
 from .nvidia import HALF_BYTES, VOLUME
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
-from .products import FEW_TAPS, LANES, Product, best_tile, filled, fourier_time, product_of, scattered_time
+from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, fft_time, filled, product_of, scattered_time
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
@@ -66,9 +65,8 @@ class _Setting:
     is_tf32: Mask
     is_first: Mask
     is_image: Mask
-    """fp32's forward pass of few channels in NHWC, which a kernel takes as they lie."""
-    is_gathered: Mask
-    """fp16's forward pass of few channels, which takes about half a cycle a result, whatever is summed."""
+    """Forward passes of few channels that sum these and positions together: fp32's in NHWC, as they lie, and fp16's,
+    of half a cycle a result."""
     is_few: Mask
     """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
     flops_per_cycle: Floats
@@ -90,7 +88,7 @@ def clustered_time(
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
         other_ns = (
-            np.where(setting.product.is_weights, _winograd(setting), fourier_time(problems, fleet, values)) + layout_ns
+            np.where(setting.product.is_weights, _winograd(setting), fft_time(problems, fleet, values)) + layout_ns
         )
         is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
@@ -134,7 +132,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
     product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
     is_far = problems.dilated_reach > MOST_REACH
-    is_single = is_single | is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
+    is_fp16 = problems.rate == RATES.index(Rate.MATRIX_FP16)
+    is_single = is_single | is_far & product.is_data & is_fp16
     vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
     peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
@@ -152,10 +151,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
     planar = np.where(problems.is_channels_last > 0, 1.0, values["async_few_planar_ratio"])
     vector = vector * np.where(is_few, values["async_few_results_ratio"] * planar, 1.0)
-    is_image = is_single & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & (problems.is_channels_last > 0)
-    is_image = is_image & (problems.direction == Direction.FORWARD)
-    is_gathered = is_first & (problems.direction == Direction.FORWARD) & (problems.taps <= FEW_TAPS)
-    is_gathered = is_gathered & (problems.rate == RATES.index(Rate.MATRIX_FP16))
+    is_taken = is_fp16 & (problems.taps <= FEW_TAPS) | is_single & (problems.is_channels_last > 0)
+    is_image = is_taken & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & (problems.direction == Direction.FORWARD)
     vector = vector * np.where(is_image, values["async_image_ratio"], 1.0)
     efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
@@ -169,7 +166,6 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         is_tf32=np.asarray(is_tf32),
         is_first=np.asarray(is_first),
         is_image=np.asarray(is_image),
-        is_gathered=np.asarray(is_gathered),
         is_few=np.asarray(is_few),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
@@ -205,8 +201,7 @@ def _summed(setting: _Setting) -> Floats:
     source = np.maximum(product.source_channels, 1.0)
     waste = (filled(source, chunk) / source) ** setting.values["async_chunk_waste"]
     # Vector units' kernels sum channels and positions together, and fp16's of first layers.
-    is_together = setting.is_single | setting.is_gathered
-    waste = np.where(is_together, filled(product.k, LANE_STEP) / product.k, waste)
+    waste = np.where(setting.is_single | setting.is_image, filled(product.k, LANE_STEP) / product.k, waste)
     return np.asarray(np.where(product.is_weights, product.k, product.k * waste))
 
 
@@ -227,7 +222,7 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_strided = product.is_data & (problems.stride > 1) & ~setting.is_single
     stored = values["async_stride_cost"] * np.where(problems.taps <= 1, problems.stride, 1.0) * bytes_of / HALF_BYTES
     stored = values["async_epilogue_cycles"] * np.where(is_strided, stored, 1.0)
-    stored = np.where(setting.is_gathered, values["async_gathered_cycles"], stored)
+    stored = np.where(setting.is_image & ~setting.is_single, values["async_gathered_cycles"], stored)
     is_patch = (problems.rate == RATES.index(Rate.MATRIX_BF16)) | (problems.taps > FEW_TAPS)
     is_large = setting.is_first & is_forward & (bytes_of == HALF_BYTES) & is_patch
     stored = np.where(is_large, values["async_first_epilogue_cycles"], stored)
@@ -288,7 +283,6 @@ def _layouts(setting: _Setting) -> Floats:
     x, y, weights = tensor_elements(problems)
     kept = problems.timing == ConvolutionTiming.TENSORRT
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
-    is_planar = is_planar & ~setting.is_image
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
     is_changed = is_changed & ~(setting.is_single & (setting.is_few | setting.is_image))
     tensors = (
@@ -337,8 +331,8 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     one by elements or pairs of them, or the changed layout, whichever takes less."""
     problems, values, product = setting.problems, setting.values, setting.product
     plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
-    launched_us = np.where(product.is_data | product.is_weights, 0.0, values["async_tf32_forward_us"])
-    plain_ns = plain_ns + 1e3 * np.where(setting.is_tf32, launched_us, 0.0)
+    is_late = setting.is_tf32 & (problems.direction == Direction.FORWARD)
+    plain_ns = plain_ns + 1e3 * np.where(is_late, values["async_tf32_forward_us"], 0.0)
     plain_ns = plain_ns * np.where(setting.is_tf32 & product.is_data, values["async_tf32_single_cost"], 1.0)
     is_odd = problems.output_pixels % 2 > 0
     is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
