@@ -15,9 +15,9 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
-from .nvidia import HALF_BYTES, VOLUME, runs_library_depthwise
+from .nvidia import HALF_BYTES, VOLUME
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
-from .products import FEW_TAPS, LANES, Product, best_tile, filled, fourier_time, product_of, scattered_time
+from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, fft_time, filled, product_of, scattered_time
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
@@ -35,13 +35,10 @@ WARP_GROUP_SUMS, STRIDED_SUMS = 16384.0, 8192.0
 """Of a tile of one group of warps, whose turning of operands no second one hides, and of the least in which bf16's
 first layers and 16 bits' patches run; of a strided data gradient's least tile."""
 LEAST_SPLIT_K, PARTIAL_BYTES = 256.0, 8.0
-BUSY_BLOCKS: Final = 2.0
-"""Per multiprocessor of PyTorch's depthwise weight gradients, which run one block for each weight."""
 TILE_SIDE, FEW_TILES = 64.0, 0.5
 """Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
 WINOGRAD_POINTS: Final = 36.0
 """Products of a tile of 4 x 4 pixels."""
-WARP, BLOCK_WARPS = 32.0, 8.0
 LOOP_CHANGES: Final = 4.0
 """Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
 MOST_REACH: Final = 16.0
@@ -52,8 +49,6 @@ SCATTER_CHANNELS: Final = 256.0
 LANE_STEP: Final = 8.0
 """Sums of one trip of vector units' main loop."""
 PADDED_CHANNELS: Final = 8.0
-DIRECT_TAPS: Final = 49.0
-"""Of filters whose weight gradients of four bytes cuDNN leaves to a direct kernel in NHWC."""
 DRAM_HIT_STEEPNESS: Final = 3.0
 
 
@@ -69,6 +64,9 @@ class _Setting:
     """On vector units."""
     is_tf32: Mask
     is_first: Mask
+    is_image: Mask
+    """Forward passes of few channels that sum these and positions together: fp32's in NHWC, as they lie, and fp16's,
+    of half a cycle a result."""
     is_few: Mask
     """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
     flops_per_cycle: Floats
@@ -90,7 +88,7 @@ def clustered_time(
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
         other_ns = (
-            np.where(setting.product.is_weights, _winograd(setting), fourier_time(problems, fleet, values)) + layout_ns
+            np.where(setting.product.is_weights, _winograd(setting), fft_time(problems, fleet, values)) + layout_ns
         )
         is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
@@ -108,7 +106,8 @@ def clustered_time(
         time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
     if is_depthwise.any():
-        time_ns = np.where(is_depthwise, _depthwise(setting), time_ns)
+        depthwise_ns = depthwise_time(problems, fleet, values, setting.product, setting.dram_ns)
+        time_ns = np.where(is_depthwise, depthwise_ns, time_ns)
     if (problems.groups > 1).any():
         time_ns = time_ns + np.where(is_depthwise, 0.0, _apart(setting))
         flops = 2.0 * setting.product.m * setting.product.n * setting.product.k * problems.groups
@@ -133,7 +132,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
     product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
     is_far = problems.dilated_reach > MOST_REACH
-    is_single = is_single | is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
+    is_fp16 = problems.rate == RATES.index(Rate.MATRIX_FP16)
+    is_single = is_single | is_far & product.is_data & is_fp16
     vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
     peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
@@ -141,7 +141,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
     volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
     matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
-    matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
+    first = values["async_first_ratio"] * np.where(product.is_weights, values["async_first_weights_ratio"], 1.0)
+    matrix = matrix * np.where(is_first, first, 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
     vector = product.by_direction(values, "async_vector") * values["async_vector_efficiency"]
@@ -150,6 +151,9 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
     planar = np.where(problems.is_channels_last > 0, 1.0, values["async_few_planar_ratio"])
     vector = vector * np.where(is_few, values["async_few_results_ratio"] * planar, 1.0)
+    is_taken = is_fp16 & (problems.taps <= FEW_TAPS) | is_single & (problems.is_channels_last > 0)
+    is_image = is_taken & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & (problems.direction == Direction.FORWARD)
+    vector = vector * np.where(is_image, values["async_image_ratio"], 1.0)
     efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
     rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
@@ -161,6 +165,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         is_single=np.asarray(is_single),
         is_tf32=np.asarray(is_tf32),
         is_first=np.asarray(is_first),
+        is_image=np.asarray(is_image),
         is_few=np.asarray(is_few),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
@@ -195,8 +200,8 @@ def _summed(setting: _Setting) -> Floats:
     chunk = np.where(setting.is_first, FIRST_BYTES, CHUNK_BYTES) / problems.element_bytes
     source = np.maximum(product.source_channels, 1.0)
     waste = (filled(source, chunk) / source) ** setting.values["async_chunk_waste"]
-    # Vector units' kernels sum channels and positions together.
-    waste = np.where(setting.is_single, filled(product.k, LANE_STEP) / product.k, waste)
+    # Vector units' kernels sum channels and positions together, and fp16's of first layers.
+    waste = np.where(setting.is_single | setting.is_image, filled(product.k, LANE_STEP) / product.k, waste)
     return np.asarray(np.where(product.is_weights, product.k, product.k * waste))
 
 
@@ -217,8 +222,10 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_strided = product.is_data & (problems.stride > 1) & ~setting.is_single
     stored = values["async_stride_cost"] * np.where(problems.taps <= 1, problems.stride, 1.0) * bytes_of / HALF_BYTES
     stored = values["async_epilogue_cycles"] * np.where(is_strided, stored, 1.0)
+    stored = np.where(setting.is_image & ~setting.is_single, values["async_gathered_cycles"], stored)
     is_patch = (problems.rate == RATES.index(Rate.MATRIX_BF16)) | (problems.taps > FEW_TAPS)
     is_large = setting.is_first & is_forward & (bytes_of == HALF_BYTES) & is_patch
+    stored = np.where(is_large, values["async_first_epilogue_cycles"], stored)
     least_sums = np.where(is_large, WARP_GROUP_SUMS, np.where(is_strided, STRIDED_SUMS, 0.0))
     # Vector units' kernels take one group after the other.
     turns = np.where(setting.is_single, product.groups, 1.0)
@@ -277,7 +284,7 @@ def _layouts(setting: _Setting) -> Floats:
     kept = problems.timing == ConvolutionTiming.TENSORRT
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
-    is_changed = is_changed & ~(setting.is_single & setting.is_few)
+    is_changed = is_changed & ~(setting.is_single & (setting.is_few | setting.is_image))
     tensors = (
         (x, problems.batch, problems.input_pixels, problems.c_in * problems.groups, is_changed),
         (y, problems.batch, problems.output_pixels, problems.c_out * problems.groups, is_changed),
@@ -324,6 +331,8 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     one by elements or pairs of them, or the changed layout, whichever takes less."""
     problems, values, product = setting.problems, setting.values, setting.product
     plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
+    is_late = setting.is_tf32 & (problems.direction == Direction.FORWARD)
+    plain_ns = plain_ns + 1e3 * np.where(is_late, values["async_tf32_forward_us"], 0.0)
     plain_ns = plain_ns * np.where(setting.is_tf32 & product.is_data, values["async_tf32_single_cost"], 1.0)
     is_odd = problems.output_pixels % 2 > 0
     is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
@@ -361,40 +370,3 @@ def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
     is_able = is_able & (problems.taps <= FEW_TAPS)
     is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
     return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)
-
-
-def _depthwise(setting: _Setting) -> Floats:
-    """Return kernels whose threads make an element each: PyTorch's in NCHW, cuDNN's in NHWC and some of fp16."""
-    problems, fleet, values, product = setting.problems, setting.fleet, setting.values, setting.product
-    is_library = runs_library_depthwise(problems)
-    pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
-    made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
-    is_forward = ~product.is_data & ~product.is_weights
-
-    def cycles(kind: str) -> Floats:
-        first, tap = (
-            np.where(is_forward, values[f"{kind}_{what}"], product.by_direction(values, kind, what))
-            for what in ("cycles", "tap_cycles")
-        )
-        return np.asarray(first + tap * problems.taps)
-
-    # A warp of PyTorch's weight gradients walks over images of one channel for one weight; a block of 8 then adds up.
-    added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
-    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
-    made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
-    waves = problems.groups * problems.taps / fleet.sm_count
-    busy = np.where(product.is_weights & ~is_library, waves / np.maximum(np.ceil(waves), BUSY_BLOCKS), 1.0)
-    wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
-    wide = np.where(is_forward, values["async_wide_cost"], wide)
-    wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
-    # Of each value that a strided filter makes it reads more of x.
-    strided = np.where(problems.stride > 1, values["async_library_stride_cost"], 1.0)
-    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_library_planar_cost"])
-    wide = np.where(product.is_data, wide, wide * strided * planar)
-    per_element = np.where(is_library, cycles("async_library") * wide, cycles("async_own"))
-    is_direct = is_library & product.is_weights & (problems.element_bytes >= 4.0) & (problems.taps >= DIRECT_TAPS)
-    per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
-    compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
-    dram_ns = setting.dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
-    extra_us = np.where(product.is_weights & is_library, 3.0, 0.0)
-    return np.asarray(np.sqrt(compute_ns**2 + dram_ns**2) + 1e3 * (values["async_depthwise_us"] + extra_us))

@@ -15,7 +15,7 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, take_problems
 from .amd import amd_time
-from .clustered import CLUSTERED_PARAMETERS, clustered_time
+from .clustered import CLUSTERED_PARAMETERS, FEW_CHANNELS, clustered_time
 from .nvidia import HALF_BYTES, VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
@@ -150,7 +150,8 @@ def group(problems: ConvolutionProblems) -> Codes:
     """Return the kind of problem whose errors are alike."""
     is_backward = problems.direction != Direction.FORWARD
     is_special = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.dilated_reach > 0)
-    return np.where(is_special, 2, np.where(is_backward, 1, 0)).astype(np.int64)
+    usual = np.where(problems.c_in <= FEW_CHANNELS, 3, np.where(is_backward, 1, 0))
+    return np.where(is_special, 2, usual).astype(np.int64)
 
 
 MODEL: Final = Model(
@@ -159,7 +160,7 @@ MODEL: Final = Model(
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
-    group_names=("forward", "gradients", "grouped, deep or dilated"),
+    group_names=("forward", "gradients", "grouped, deep or dilated", "few channels"),
     group=group,
     size_names=SIZE_NAMES,
     kind=kernel_kind,

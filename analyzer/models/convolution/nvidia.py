@@ -14,7 +14,7 @@ from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.problems import RATES, peak_flops_per_s
-from .problems import FUSED_CHANNELS, NEVER_NS, ConvolutionProblems, ConvolutionTiming, tensor_elements
+from .problems import FUSED_CHANNELS, NEVER_NS, ConvolutionProblems, ConvolutionTiming, runs_depthwise, tensor_elements
 from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
@@ -327,7 +327,7 @@ def direct_time(setting: Setting) -> Floats:
     own_ns = np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
     library_ns = outputs * values["library_tap_cycles"] * product.k / issued_per_s * 1e9
     library_ns = library_ns + product.moved_bytes / (dram * values["library_dram_ratio"]) * 1e9
-    return np.where(runs_library_depthwise(problems), np.minimum(library_ns, own_ns), own_ns)
+    return np.where(runs_depthwise(problems), np.minimum(library_ns, own_ns), own_ns)
 
 
 def narrow_groups_time(setting: Setting) -> Floats:
@@ -357,24 +357,6 @@ def runs_narrow_groups(problems: ConvolutionProblems) -> Mask:
     is_plain = (problems.spatial == 2.0) & (problems.dilated_reach == 0) & (problems.direction == Direction.FORWARD)
     is_narrow = (problems.c_in == problems.c_out) & np.isin(problems.c_in, NARROW_WIDTHS)
     return np.asarray((problems.groups > 1) & is_half & is_plain & is_narrow)
-
-
-def runs_library_depthwise(problems: ConvolutionProblems) -> Mask:
-    """Say where PyTorch leaves a depthwise convolution to cuDNN: NHWC always, NCHW in fp16 for usual filters.
-
-    After `use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp (cuDNN 8.2 and later): squares of 1, 3 or 5,
-    undilated, 32 channels, 7 pixels; of stride 2 many channels.
-    """
-    channels, width = problems.groups, np.sqrt(problems.input_pixels)
-    is_depthwise = (problems.groups > 1) & (problems.c_in == 1) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_square = np.isin(problems.taps, (1.0, 9.0, 25.0)) & (problems.dilated_reach == 0) & (problems.spatial == 2.0)
-    is_wide = (channels >= 32) & (width >= 7)
-    is_strided = (
-        (problems.stride == 4) & (problems.taps > 1) & ((channels >= 512) | ((channels >= 256) & (width >= 28)))
-    )
-    is_half = problems.rate == RATES.index(Rate.MATRIX_FP16)
-    is_taken = is_half & is_square & is_wide & ((problems.stride == 1) | is_strided)
-    return np.asarray(is_depthwise & ((problems.is_channels_last > 0) | is_taken))
 
 
 def _average(times: Sequence[Floats], values: Values) -> Floats:

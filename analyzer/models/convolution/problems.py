@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....records import dataclass, replace
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work
-from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of
+from ..frame.problems import RATES, dims_of, element_bytes, rate_codes, rates_of
 
 NEVER_NS: Final = 1e30
 FUSED_BLOCKS: Final = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
@@ -132,6 +132,22 @@ def kernel_kind(problems: ConvolutionProblems) -> Codes:
     """
     filters = np.where(problems.tiles > 0, 0, np.where(problems.taps <= 1, 1, 2))
     return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 4 + problems.direction)
+
+
+def runs_depthwise(problems: ConvolutionProblems) -> Mask:
+    """Say where PyTorch leaves a depthwise convolution to cuDNN: NHWC always, NCHW in fp16 for usual filters.
+
+    After `use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp (cuDNN 8.2 and later): squares of 1, 3 or 5,
+    undilated, 32 channels, 7 pixels; of stride 2 many channels.
+    """
+    channels, width = problems.groups, np.sqrt(problems.input_pixels)
+    is_depthwise = (problems.groups > 1) & (problems.c_in == 1) & (problems.timing != ConvolutionTiming.TENSORRT)
+    is_square = np.isin(problems.taps, (1.0, 9.0, 25.0)) & (problems.dilated_reach == 0) & (problems.spatial == 2.0)
+    is_wide = (channels >= 32) & (width >= 7)
+    is_strided = (problems.stride == 4) & (problems.taps > 1) & ((channels >= 512) | (channels >= 256) & (width >= 28))
+    is_half = problems.rate == RATES.index(Rate.MATRIX_FP16)
+    is_taken = is_half & is_square & is_wide & ((problems.stride == 1) | is_strided)
+    return np.asarray(is_depthwise & ((problems.is_channels_last > 0) | is_taken))
 
 
 SIZE_NAMES: Final = (

@@ -1,4 +1,4 @@
-"""The matrix product that a convolution is in each direction, and the time of its equal blocks on the SMs."""
+"""The matrix product that a convolution is in each direction, the time of its blocks on the SMs, and other kernels."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,7 +12,8 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
-from .problems import ConvolutionProblems, tensor_elements
+from ..frame.problems import RATES
+from .problems import ConvolutionProblems, runs_depthwise, tensor_elements
 
 ACCUMULATORS: Final = 32768.0
 """Sums that an SM holds in registers: what limits blocks per SM."""
@@ -41,8 +42,19 @@ SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
 to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
 SCATTER_RESIDENT: Final = 3.3
 """Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
-FFT_SIDE, FFT_POINTS = 30.0, 544.0
-"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
+FFT_SIDE, FFT_POINTS, FFT_COLUMNS = 30.0, 544.0, 32.0
+"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, complex numbers that hold it, and the
+narrower side of the tile of products that few channels are filled up to."""
+BUSY_BLOCKS, WARP, BLOCK_WARPS = 2.0, 32.0, 8.0
+"""Blocks per multiprocessor of depthwise weight gradients: PyTorch's, one for each weight, and cuDNN's parts."""
+UNROLLED_TAPS: Final = (1.0, 9.0, 25.0)
+"""Of filters whose loops PyTorch's kernels unroll: a data gradient of 9 takes 575 instructions an element, of 25 600,
+of 49, in loops, 1,510 (own rows)."""
+TILED_BATCH, TILED_CHANNELS, TILED_TAPS = 64.0, 96.0, 25.0
+"""From which, and to which, fp16's data gradients in NHWC run on matrix units (`sm90_xmma_depthwise`)."""
+PARTS, PART_CHANNELS, PART_TAPS, DIRECT_TAPS = 66.0, 64.0, 9.0, 49.0
+"""Of all pixels, which a weight gradient of four bytes sums apart in NHWC (11 to 264 in own rows' grids, by no rule
+seen); channels and positions of a block; positions from which a direct kernel takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -244,16 +256,72 @@ def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, 
     return np.asarray(1e9 * time_s + 1e3 * values["async_product_launch_us"])
 
 
-def fourier_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Floats:
+def fft_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Floats:
     """Return the time of fp32's data gradients of 3x3 by Fourier tiles, ns: transforms, and complex products.
 
     Of images as wide as high. A complex multiply-add is 8 FLOP, a complex number 8 bytes (Mathieu, Henaff, LeCun,
     "Fast training of convolutional networks through FFTs", 2014).
     """
     tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
-    flops = 8.0 * FFT_POINTS * tiles * problems.c_in * problems.c_out
+    narrow, wide = np.minimum(problems.c_in, problems.c_out), np.maximum(problems.c_in, problems.c_out)
+    flops = 8.0 * FFT_POINTS * tiles * filled(narrow, FFT_COLUMNS) * wide
     points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
     moved = 8.0 * points + problems.element_bytes * sum(tensor_elements(problems))
     product_s = flops / (values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32])
     moved_s = moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)
     return np.asarray((product_s + moved_s) * 1e9 + 1e3 * values["async_winograd_us"])
+
+
+def depthwise_time(
+    problems: ConvolutionProblems, fleet: Fleet, values: Values, product: Product, dram_ns: Floats
+) -> Floats:
+    """Return the time of a pass, ns: PyTorch's kernels in NCHW, cuDNN's in NHWC and some of fp16.
+
+    `dram_ns` is that of operands and result once, at the rate of products.
+    """
+    is_library = runs_depthwise(problems)
+    pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
+    made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
+    is_forward = ~product.is_data & ~product.is_weights
+
+    def cycles(kind: str, taps: Floats) -> Floats:
+        first, tap = (
+            np.where(is_forward, values[f"{kind}_{what}"], product.by_direction(values, kind, what))
+            for what in ("cycles", "tap_cycles")
+        )
+        return np.asarray(first + tap * taps)
+
+    # A warp of PyTorch's weight gradients walks over images of one channel for one weight; a block of 8 then adds up.
+    added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
+    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
+    made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
+    waves = problems.groups * problems.taps / fleet.sm_count
+    busy = np.where(product.is_weights & ~is_library, waves / np.maximum(np.ceil(waves), BUSY_BLOCKS), 1.0)
+    wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
+    wide = np.where(is_forward, values["async_wide_cost"], wide)
+    wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
+    # Of each value that a strided filter makes it reads more of x.
+    strided = np.where(problems.stride > 1, values["async_library_stride_cost"], 1.0)
+    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_library_planar_cost"])
+    wide = np.where(product.is_data, wide, wide * strided * planar)
+    is_many = (problems.batch >= TILED_BATCH) & (problems.groups >= TILED_CHANNELS) & (problems.taps <= TILED_TAPS)
+    is_tiled = is_many & product.is_data & (problems.stride <= 1) & (problems.is_channels_last > 0)
+    is_tiled = is_tiled & (problems.rate == RATES.index(Rate.MATRIX_FP16))
+    wide = wide * np.where(is_tiled, values["async_tiled_cost"], 1.0)
+    looped = np.where(product.is_data & np.isin(problems.taps, UNROLLED_TAPS), 0.0, problems.taps)
+    per_element = np.where(is_library, cycles("async_library", problems.taps) * wide, cycles("async_own", looped))
+    is_ours = is_library & product.is_weights
+    is_wide = is_ours & (problems.element_bytes >= 4.0)
+    is_direct = is_wide & (problems.taps >= DIRECT_TAPS)
+    per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
+    compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
+    parts = PARTS * np.ceil(problems.groups / PART_CHANNELS) * np.ceil(problems.taps / PART_TAPS)
+    part_ns = parts * values["async_part_cycles"] / (BUSY_BLOCKS * fleet.sm_count * fleet.clock_hz) * 1e9
+    compute_ns = compute_ns + np.where(is_wide & ~is_direct, part_ns, 0.0)
+    # A block walks over a channel's pixels, of 8 images at once.
+    is_walked = is_ours & (problems.batch < BLOCK_WARPS) & (problems.is_channels_last == 0)
+    walk_ns = pixels * values["async_walk_cycles"] / fleet.clock_hz * 1e9
+    compute_ns = np.where(is_walked, np.maximum(compute_ns, walk_ns), compute_ns)
+    dram_ns = dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
+    extra_us = np.where(is_ours & ~is_walked, 3.0, 0.0)
+    return np.asarray(np.sqrt(compute_ns**2 + dram_ns**2) + 1e3 * (values["async_depthwise_us"] + extra_us))

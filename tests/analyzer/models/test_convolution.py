@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
-from wavecast.analyzer.models.convolution.nvidia import (
-    best_fused,
-    runs_library_depthwise,
-    runs_narrow_groups,
-    setting_of,
-)
+from wavecast.analyzer.models.convolution.nvidia import best_fused, runs_narrow_groups, setting_of
 from wavecast.analyzer.models.convolution.problems import (
     ConvolutionProblems,
     ConvolutionTiming,
     least_work,
     problems_of_dims,
+    runs_depthwise,
     tensor_elements,
 )
 from wavecast.analyzer.models.convolution.products import Product, product_of
@@ -198,7 +194,7 @@ def depthwise(size: int, kernel: int, stride: int = 1, channels: int = 256) -> C
     ],
 )
 def test_whose_depthwise_kernel_runs(dims: ConvolutionDims, rate: Rate, is_taken: bool) -> None:
-    assert runs_library_depthwise(problems_of_dims([dims], [rate])).tolist() == [is_taken]
+    assert runs_depthwise(problems_of_dims([dims], [rate])).tolist() == [is_taken]
 
 
 @pytest.mark.parametrize(
