@@ -123,6 +123,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
+    floor_us = floor_us + single(np.isinf(problems.moved_since_bytes)) * single(shared["flushed_us"])
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)
 

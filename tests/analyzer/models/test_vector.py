@@ -319,8 +319,11 @@ def test_operands_that_left_the_cache_take_longer(kind: VectorKernel, name: str)
 
 
 def test_a_tensor_longer_than_the_cache_is_cold_whatever_ran_before() -> None:
-    again, after = (time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0.0, float("inf")))
+    again, after, flushed = (
+        time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0.0, 1e15, float("inf"))
+    )
     assert after == pytest.approx(again, rel=1e-3)
+    assert flushed - after == pytest.approx(1.2e3, rel=0.1)  # no code, no page table is left of what a sweep flushed
 
 
 def test_kernels_alike_take_their_time_each() -> None:
@@ -408,6 +411,17 @@ def test_a_warp_takes_several_short_rows_of_a_softmax_and_few_blocks_hold_long_o
     cases += [(held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4)]
     short, wide, single, half, roomy, crowded = (time_on(problem(*case), "H100 SXM5 80GB") for case in cases)
     assert (short < 0.3 * wide, half > 1.1 * single, crowded > 1.2 * roomy) == (True, True, True)
+
+
+def test_gradients_of_long_rows_fill_a_warps_registers_and_rows_of_halves_take_less_work() -> None:
+    cases = [problem(VectorKernel.SOFTMAX, 1 << 13, columns, 2) for columns in (512, 1024)]
+    mid, long = (
+        time_on(replace(case, read_bytes=2 * case.read_bytes), "H100 SXM5 80GB") / time_on(case, "H100 SXM5 80GB")
+        for case in cases
+    )
+    assert long > 1.3 * mid
+    half, single = (time_on(problem(VectorKernel.ROW_NORM, 1 << 17, 128, width), "H100 SXM5 80GB") for width in (2, 4))
+    assert half < 0.9 * single
 
 
 def test_what_is_only_written_goes_to_memory_faster() -> None:

@@ -7,6 +7,7 @@ from wavecast.analyzer.work import Family, Work, work_of
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
+from wavecast.analyzer.work.walks import HALF_ADDS
 from wavecast.analyzer.work.work import RowDims
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
@@ -51,6 +52,21 @@ def test_rows_and_columns(name: str, arguments: tuple[Argument, ...], rows: int,
     assert work is not None
     assert isinstance(work.dims, RowDims)
     assert (work.dims.rows, work.dims.columns) == (rows, columns)
+
+
+def test_adding_halves_where_others_add_counts_more_and_gathering_them_does_not() -> None:
+    index = tensor(100, dtype="int64")
+    for name, arguments, ratio in (
+        ("aten::index_add", lambda kind: (tensor(9, 40, dtype=kind), 0, index, tensor(100, 40, dtype=kind)), HALF_ADDS),
+        ("aten::scatter_add", lambda kind: (tensor(100, dtype=kind), 0, index, tensor(100, dtype=kind)), HALF_ADDS),
+        ("aten::gather", lambda kind: (tensor(100, dtype=kind), 0, index), 1.0),
+    ):
+        half, single = (work_of(name, Signature(arguments(kind))) for kind in ("bfloat16", "float32"))
+        assert half is not None
+        assert single is not None
+        assert isinstance(half.dims, RowDims)
+        assert isinstance(single.dims, RowDims)
+        assert half.dims.rows == pytest.approx(ratio * single.dims.rows)
 
 
 def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
