@@ -47,7 +47,8 @@ class Access:
     """Say what a kernel that moves elements does beyond moving each tensor once."""
 
     operations: float = 0.0
-    """Integer operations per element of the result by which operands are found; 0: they lie as the result does."""
+    """Integer operations per element of the result by which operands are found, or what takes as long; 0: they lie as
+    the result does."""
     sector_bytes: float = 0.0
     """What caches move of sectors beyond the elements that were asked for."""
     scattered: float = 0.0

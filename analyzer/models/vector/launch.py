@@ -101,14 +101,8 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
-    # A warp loads and converts halves one by one; of gradients of long rows not all fits into its registers.
     is_half = problems.written_bytes < 1.5 * HALF_BYTES * problems.elements
-    crowded = np.where(
-        is_warp & (problems.columns > HELD_GRADIENTS),
-        problems.read_bytes / np.maximum(problems.written_bytes, 1.0),
-        1.0,
-    )
-    ratio = np.where(is_warp & is_half, shared["half_softmax_ratio"], 1.0) * np.maximum(crowded, 1.0)
+    ratio = np.where(is_warp, _slowed(problems, is_half, shared["half_softmax_ratio"]), 1.0)
     each, issued = ratio * each, ratio * issued
     turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
     first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
@@ -187,6 +181,13 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
 
 def _is_warp(problems: VectorProblems) -> Mask:
     return np.asarray((problems.kind == VectorKernel.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
+
+
+def _slowed(problems: VectorProblems, is_half: Mask, half_ratio: float) -> Floats:
+    """Return by what a warp's steps are longer: it loads and converts halves one by one; of gradients of long rows not
+    all fits into its registers."""
+    is_crowded = (problems.columns > HELD_GRADIENTS) & (problems.read_bytes > 1.5 * problems.written_bytes)
+    return np.asarray(np.where(is_half, half_ratio, 1.0) * np.where(is_crowded, 2.0, 1.0))
 
 
 def _softmax_threads(columns: Floats, vector: Floats, warp: float) -> Floats:

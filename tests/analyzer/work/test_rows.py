@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import Family, Work, work_of
+from wavecast.analyzer.work.normalization import DIVIDED
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
@@ -67,6 +68,13 @@ def test_adding_halves_where_others_add_counts_more_and_gathering_them_does_not(
         assert isinstance(half.dims, RowDims)
         assert isinstance(single.dims, RowDims)
         assert half.dims.rows == pytest.approx(ratio * single.dims.rows)
+
+
+def test_a_softmax_divides_and_a_log_softmax_does_not() -> None:
+    divided, logarithm = (
+        known(f"aten::{name}", Signature((tensor(4, 9), 1, False))) for name in ("_softmax", "_log_softmax")
+    )
+    assert (divided.access, logarithm.access) == (DIVIDED, None)
 
 
 def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
@@ -294,11 +302,14 @@ def test_divisions_and_roots_of_lists_take_more_instructions(name: str, roots: i
 
 
 @pytest.mark.parametrize(
-    ("name", "last", "halves"),
-    [("upsample_nearest2d_backward", LAST_NEAREST, 1.0), ("upsample_bilinear2d_backward", 1.0, HALVES_APART)],
+    ("name", "last", "halves", "added"),
+    [
+        ("upsample_nearest2d_backward", LAST_NEAREST, 1.0, 1.0),
+        ("upsample_bilinear2d_backward", 1.0, HALVES_APART, HALF_ADDS),
+    ],
 )
 def test_gradients_of_resampling_depend_on_layout_and_on_how_halves_are_added(
-    name: str, last: float, halves: float
+    name: str, last: float, halves: float, added: float
 ) -> None:
     shape, strides = (2, 8, 64, 64), {False: (8 * 64 * 64, 64 * 64, 64, 1), True: (8 * 64 * 64, 1, 64 * 8, 8)}
     rows = {}
@@ -310,8 +321,9 @@ def test_gradients_of_resampling_depend_on_layout_and_on_how_halves_are_added(
             assert isinstance(work.dims, RowDims)
             rows[dtype, is_last] = work.dims.rows / (2 * 8 * 64 * 64)
     assert rows["float32", False] == 1.0
-    assert rows["float32", True] == rows["bfloat16", True] == pytest.approx(last, rel=1e-4)
-    assert rows["bfloat16", False] == pytest.approx(halves, rel=1e-4)
+    assert rows["float32", True] == pytest.approx(last, rel=1e-4)
+    assert rows["bfloat16", True] == pytest.approx(added * last, rel=1e-4)
+    assert rows["bfloat16", False] == pytest.approx(added * halves, rel=1e-4)
 
 
 def known(name: str, signature: Signature) -> Work:
