@@ -62,8 +62,10 @@ DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain
 there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
 0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
 (64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
-traces, as `measurements/vector.py` says. `half_softmax_ratio` and `held_softmax`: H100's rows in sight, no other has
-any."""
+traces, as `measurements/vector.py` says. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and
+`held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size there start
+later, as their code and page tables come from DRAM. A layer norm's step is two loads and Welford's update
+between. Hopper's latency of plain kernels has a small spread: large tensors do not tell it, small kernels need it."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
