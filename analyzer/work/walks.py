@@ -12,10 +12,10 @@ from .work import RowDims, Work
 BRAIN: Final = "bfloat16"
 """What PyTorch never gives to cuDNN's batch norms (`use_cudnn` in Normalization.cpp)."""
 
-ADDING: Final = (RowKernel.SCATTER, RowKernel.INDEX_ADD, RowKernel.BILINEAR_GRADIENT)
-HALF_ADDS: Final = 1.15
+ADDING: Final = (RowKernel.SCATTER, RowKernel.INDEX_ADD)
+HALF_ADDS: Final = 1.1
 """Of adding 16 bits where others may add, over adding 32: which half of a word it is must be found, and the other left
-as it is (`fastAtomicAdd` in KernelUtils.cuh). Read off H100's own rows that train."""
+as it is (`fastAtomicAdd` in KernelUtils.cuh). H100's own rows that train say 1.15, its networks' less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

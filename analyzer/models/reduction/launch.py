@@ -54,7 +54,7 @@ REDUCED_PER_BLOCK: Final = 8192.0
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
 SCAN_BY_BLOCK_COLUMNS: Final = 128.0
-SCAN_STEPS: Final = 5.0
+SCAN_STEPS: Final = 7.0
 """Levels of a scan's tree that its loads, stores and first and last sums are worth; a tree has at least four."""
 SCANNED: Final = 3840.0
 """Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""

@@ -53,8 +53,8 @@ takes 500-650 cycles (`membench`), and Welford's update, a division among it, so
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
 POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
-each, and what its blocks start with has small spreads, as only rows of up to 128 columns tell it, of which none trains
-(those left out agree); a scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
+each, and what its blocks start with stands, as only rows of up to 128 columns tell it, of which none trains (those
+left out agree); a scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
 Of `tile_step_cycles` the fits of V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
