@@ -82,8 +82,8 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
         return Access(operations=WIDENING_OPERATIONS, in_turn=IN_TURN) if _widens(operands, result) else None
-    in_turn = IN_TURN if DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES else WORDS_IN_TURN
-    shared = TURN_SHARE if in_turn == IN_TURN else 1.0
+    is_narrow = DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES
+    in_turn, shared = (IN_TURN, TURN_SHARE) if is_narrow else (WORDS_IN_TURN, 1.0)
     operations = shared * count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
     return Access(

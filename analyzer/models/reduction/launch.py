@@ -312,7 +312,8 @@ def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
 
 def _scan_power(problems: ReductionProblems) -> Floats:
     rows, columns = np.maximum(problems.rows, 1.0), np.maximum(problems.columns, 1.0)
-    return np.clip(np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0), 4.0, 9.0)
+    power = np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0)
+    return np.asarray(np.clip(power, 4.0, 9.0))
 
 
 def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:

@@ -102,8 +102,10 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
     is_half = problems.written_bytes < 1.5 * HALF_BYTES * problems.elements
-    ratio = np.where(is_warp, _slowed(problems, is_half, shared["half_softmax_ratio"]), 1.0)
-    each, issued = ratio * each, ratio * issued
+    # A warp loads and converts halves one by one; of gradients of long rows not all fits into its registers.
+    is_crowded = (problems.columns > HELD_GRADIENTS) & (problems.read_bytes > 1.5 * problems.written_bytes)
+    ratio = np.where(is_half, shared["half_softmax_ratio"], 1.0) * np.where(is_crowded, 2.0, 1.0)
+    each, issued = (np.where(is_warp, ratio, 1.0) * part for part in (each, issued))
     turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
     first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
     # Where little is stored, loads do not wait for stores: two of them are under way.
@@ -117,14 +119,10 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
-        pairs = (
-            (wide.threads, threads),
-            (first + each * wide.steps, latency),
-            (wide_work, work),
-            (wide.passed, passed),
-        )
+        wider = (wide.threads, first + each * wide.steps, wide_work, wide.passed)
         threads, latency, work, passed = (
-            np.where(is_wide, wider.astype(np.float32), narrower.astype(np.float32)) for wider, narrower in pairs
+            np.where(is_wide, there.astype(np.float32), here.astype(np.float32))
+            for there, here in zip(wider, (threads, latency, work, passed), strict=True)
         )
     return VectorLaunch(
         blocks=blocks,
@@ -181,13 +179,6 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
 
 def _is_warp(problems: VectorProblems) -> Mask:
     return np.asarray((problems.kind == VectorKernel.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
-
-
-def _slowed(problems: VectorProblems, is_half: Mask, half_ratio: float) -> Floats:
-    """Return by what a warp's steps are longer: it loads and converts halves one by one; of gradients of long rows not
-    all fits into its registers."""
-    is_crowded = (problems.columns > HELD_GRADIENTS) & (problems.read_bytes > 1.5 * problems.written_bytes)
-    return np.asarray(np.where(is_half, half_ratio, 1.0) * np.where(is_crowded, 2.0, 1.0))
 
 
 def _softmax_threads(columns: Floats, vector: Floats, warp: float) -> Floats:
