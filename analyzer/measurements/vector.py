@@ -17,6 +17,7 @@ from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from
 from ..models.vector.problems import VectorKernel, VectorProblems
+from ..work.normalization import DIVIDED
 from .own_lists import load_lists
 from .own_ops import BYTES
 from .own_works import load_own
@@ -149,6 +150,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         launches=launches,
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
+        index_operations=np.where(op == "softmax", DIVIDED.operations, 0.0),
         in_turn=1.0,
         is_by_profiler=np.char.startswith(table["timing"].astype(str), "profiler"),
     )

@@ -21,6 +21,9 @@ WORD_BYTES: Final = 4
 IN_TURN, WORDS_IN_TURN = 4, 2
 """Elements of a thread of the kernel without vectors, narrower than a word and others (`launch_legacy_kernel` in
 CUDALoops.cuh); as a store may change what the next load reads, they come one after another."""
+TURN_SHARE: Final = 0.8
+"""Of an element's operations, where a thread's own part is shared by four elements, not by two. Read off H100's
+gradients of averages in two formats, of the shapes that train."""
 BLOCK_ELEMENTS: Final = 512
 """Results of a block of the kernel without vectors, four of each of 128 threads; its first level keeps sectors."""
 DIVISION_OPERATIONS: Final = 5
@@ -44,7 +47,8 @@ class Access:
     """Say what a kernel that moves elements does beyond moving each tensor once."""
 
     operations: float = 0.0
-    """Integer operations per element of the result by which operands are found; 0: they lie as the result does."""
+    """Integer operations per element of the result by which operands are found, or what takes as long; 0: they lie as
+    the result does."""
     sector_bytes: float = 0.0
     """What caches move of sectors beyond the elements that were asked for."""
     scattered: float = 0.0
@@ -78,13 +82,15 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
         return Access(operations=WIDENING_OPERATIONS, in_turn=IN_TURN) if _widens(operands, result) else None
-    operations = count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
+    is_narrow = DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES
+    in_turn, shared = (IN_TURN, TURN_SHARE) if is_narrow else (WORDS_IN_TURN, 1.0)
+    operations = shared * count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
     return Access(
         operations=operations,
         sector_bytes=sectors,
         scattered=sum(_turns(item, step[0]) for item, step in zip((result, *operands), steps, strict=True)),
-        in_turn=IN_TURN if DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES else WORDS_IN_TURN,
+        in_turn=in_turn,
     )
 
 

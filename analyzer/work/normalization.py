@@ -36,6 +36,9 @@ _BACKWARD_FIXED_STATISTICS_FLOPS = 2
 _SOFTMAX_FLOPS, _SOFTMAX_BACKWARD_FLOPS = 5, 4
 WARP_COLUMNS: Final = 1024
 """Up to which a warp holds a row of softmax (PersistentSoftmax.cuh)."""
+DIVIDED: Final = Access(operations=7.0)
+"""Each element is divided by its row's sum, where log-softmax subtracts: 13 to 16 instructions more, as many as so many
+integer operations (H100's own rows by blocks, of the shapes that train in both)."""
 
 
 def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
@@ -201,10 +204,13 @@ def weight_norm_backward(signature: Signature) -> Work:
     return _work(6 * v.element_count, read, v.size_bytes + g.size_bytes, v.dtype)
 
 
-def softmax(signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 1) -> Work:
+def softmax(
+    signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 1, access: Access | None = DIVIDED
+) -> Work:
     """Softmax or log-softmax of the input along `dim`; `extra` are further tensors read (a mask)."""
     x = tensor_at(signature, 0)
-    return _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)), dim)
+    work = _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)), dim)
+    return replace(work, access=access)
 
 
 def softmax_backward(

@@ -54,6 +54,8 @@ REDUCED_PER_BLOCK: Final = 8192.0
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
 SCAN_BY_BLOCK_COLUMNS: Final = 128.0
+SCAN_STEPS: Final = 7.0
+"""Levels of a scan's tree that its loads, stores and first and last sums are worth; a tree has at least four."""
 SCANNED: Final = 3840.0
 """Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""
 LOOKUPS_PER_THREAD, STARTS_OF_RUN = 10.0, 4.0
@@ -254,9 +256,11 @@ def _by_row(threads: float, *, taken: float = VECTOR, walks: float = 1.0) -> _Ru
 
 def _walks(problems: ReductionProblems) -> Floats:
     """Return how often a batch norm's block walks over its channel: twice, or once where it holds it; by pairs of
-    halves in half a walk. Others once."""
+    halves in half a walk. A scan goes through a tree's levels for each two elements. Others once."""
+    levels = np.where(problems.rows > 1.0, (SCAN_STEPS + _scan_power(problems)) / (SCAN_STEPS + 4.0), 1.0)
+    other = np.where(problems.kernel == RowKernel.SCAN, levels, 1.0)
     once = np.where(_is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
-    return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), 1.0)
+    return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), other)
 
 
 def _is_held(problems: ReductionProblems) -> Mask:
@@ -298,14 +302,18 @@ def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
 
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     """Threads along a row by the sizes' logarithms (`get_log_num_threads_x_inner_scan` in ScanUtils.cuh)."""
-    rows, columns = np.maximum(problems.rows, 1.0), np.maximum(problems.columns, 1.0)
-    power = np.clip(np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0), 4.0, 9.0)
-    wide = 2.0**power
+    rows, columns, wide = problems.rows, problems.columns, 2.0 ** _scan_power(problems)
     is_whole, is_short = rows == 1.0, columns <= SCAN_BY_BLOCK_COLUMNS
     blocks = np.where(is_short, rows, rows * wide / SCAN_THREADS)
     blocks = np.where(is_whole, columns / SCANNED, blocks)
     steps = np.where(is_whole | is_short, 1.0, np.ceil(columns / (2.0 * wide)))
     return np.ceil(blocks), SCAN_THREADS, steps
+
+
+def _scan_power(problems: ReductionProblems) -> Floats:
+    rows, columns = np.maximum(problems.rows, 1.0), np.maximum(problems.columns, 1.0)
+    power = np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0)
+    return np.asarray(np.clip(power, 4.0, 9.0))
 
 
 def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:

@@ -53,8 +53,9 @@ takes 500-650 cycles (`membench`), and Welford's update, a division among it, so
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
 POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
-each; a scattered addition takes a clock of an SM. MOMENT_ROWS' step is a load and four updates. Of `tile_step_cycles`
-the fits of V100 and H100 agree.
+each, and what its blocks start with stands, as only rows of up to 128 columns tell it, of which none trains (those
+left out agree); a scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
+Of `tile_step_cycles` the fits of V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
@@ -72,6 +73,11 @@ _IS_PERSISTENT: Final = np.isin(list(RowKernel), launch.PERSISTENT)
 _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.SORT_ROWS))
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
+_LOADING: Final = np.select(
+    [np.arange(len(RowKernel)) == kernel for kernel in (RowKernel.TABLE_GRADIENT, RowKernel.SCAN)], [0.0, 0.5], 1.0
+)
+"""Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree. A table's
+gradient starts with kernels that sort its keys: what it walks over then is as after a fill."""
 _ADDS_PARTS: Final = _IS_SHARED | _IS_PERSISTENT
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
@@ -119,9 +125,8 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     cold = _cold(own + single(np.where(is_again, problems.streamed_bytes, problems.moved_since_bytes)) * kept)
     latency = single(_by_name("latency_cycles", shared)[kernel])
     step = _by_name("step_cycles", shared)[kernel]
-    # A table's gradient starts with kernels that sort its keys, once; what it walks over then is as after a fill.
     is_sorted = kernel == RowKernel.TABLE_GRADIENT
-    hot = np.where(is_sorted, np.float32(1.0), np.float32(min(shared["hot_step_ratio"], 1.0)))
+    hot = single(1.0 - _LOADING[kernel] * (1.0 - min(shared["hot_step_ratio"], 1.0)))
     chain = single(step * walk.steps)
     kinds = [_ADDS_PARTS[kernel], _IS_TILED[kernel], is_sorted, _IS_TOP[kernel]]
     names = ("partial_step_cycles", "tile_step_cycles", "turn_cycles", "sorted_cycles")

@@ -47,7 +47,7 @@ class ReductionProblems:
 
 GROUP_NAMES: Final = (
     *("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in"),
-    *("softmax", "resampling", "indexing", "sort", "selection"),
+    *("softmax", "resampling", "indexing", "sort", "selection", "adding"),
 )
 with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
     _ROWS: Final = {row["kernel"]: row for row in csv.DictReader(_file)}

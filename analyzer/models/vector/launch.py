@@ -28,6 +28,8 @@ UNROLLED_STEPS: Final = 4.0
 """The compiler unrolls loops by this; lanes that end layer norm's early make their warp run the remainder loop too."""
 ROOMY_COLUMNS: Final = 5120
 """Over which a thread that keeps its part of a row in registers has more than 32: half of them fit (H100)."""
+HELD_GRADIENTS: Final = 512
+"""Columns up to which a warp's threads keep their part of a row of both tensors of a softmax's gradient (H100)."""
 LEAST_WRITTEN: Final = 16.0
 """Bytes read for one written, beyond which a kernel over lists is a reduction."""
 REDUCED_PER_BLOCK: Final = 2048.0
@@ -99,29 +101,28 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
-    # A warp loads and converts halves one by one.
-    is_half = is_warp & (problems.written_bytes <= HALF_BYTES * problems.elements)
-    each, issued = (np.where(is_half, shared["half_softmax_ratio"], 1.0) * part for part in (each, issued))
+    is_half = problems.written_bytes < 1.5 * HALF_BYTES * problems.elements
+    # A warp loads and converts halves one by one; of gradients of long rows not all fits into its registers.
+    is_crowded = (problems.columns > HELD_GRADIENTS) & (problems.read_bytes > 1.5 * problems.written_bytes)
+    ratio = np.where(is_half, shared["half_softmax_ratio"], 1.0) * np.where(is_crowded, 2.0, 1.0)
+    each, issued = (np.where(is_warp, ratio, 1.0) * part for part in (each, issued))
     turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
     first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
     # Where little is stored, loads do not wait for stores: two of them are under way.
     is_read = (kind == VectorKernel.LIST) & (problems.written_bytes < problems.read_bytes / LEAST_WRITTEN)
     each = np.where(is_read, each / 2, each)
     each_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    each_row = each_row * np.where(is_half, shared["half_norm_ratio"], 1.0)
     ragged_row = shared["ragged_row_instructions"] * problems.rows
     threads, latency, passed = narrow.threads, first + each * narrow.steps, narrow.passed
     work = issued * narrow.worked + each_row + ragged_row * narrow.is_ragged
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
-        pairs = (
-            (wide.threads, threads),
-            (first + each * wide.steps, latency),
-            (wide_work, work),
-            (wide.passed, passed),
-        )
+        wider = (wide.threads, first + each * wide.steps, wide_work, wide.passed)
         threads, latency, work, passed = (
-            np.where(is_wide, wider.astype(np.float32), narrower.astype(np.float32)) for wider, narrower in pairs
+            np.where(is_wide, there.astype(np.float32), here.astype(np.float32))
+            for there, here in zip(wider, (threads, latency, work, passed), strict=True)
         )
     return VectorLaunch(
         blocks=blocks,

@@ -62,8 +62,10 @@ DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain
 there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
 0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
 (64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
-traces, as `measurements/vector.py` says. `half_softmax_ratio` and `held_softmax`: H100's rows in sight, no other has
-any."""
+traces, as `measurements/vector.py` says. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and
+`held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size there start
+later, as their code and page tables come from DRAM. A layer norm's step is two loads and Welford's update
+between. Hopper's latency of plain kernels has a small spread: large tensors do not tell it, small kernels need it."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -123,6 +125,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
+    floor_us = floor_us + single(np.isinf(problems.moved_since_bytes)) * single(shared["flushed_us"])
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)
 

@@ -122,6 +122,11 @@ def test_sums_of_columns_fetch_their_code_where_other_kernels_ran() -> None:
     assert time_on(rows) == pytest.approx(time_on(replace(rows, moved_since_bytes=np.zeros(1))), rel=1e-3)
 
 
+def test_a_scan_of_few_rows_goes_through_more_levels() -> None:
+    few, many = (problem(RowKernel.SCAN, rows, (1 << 28) // rows) for rows in (1 << 11, 1 << 14))
+    assert time_on(few) > 1.2 * time_on(many)
+
+
 def test_one_thread_adds_up_the_row_that_is_looked_up_most_and_atomics_add_to_few() -> None:
     """Own rows: 329,000 of a million lookups in one of 10,000 rows took 3.4 ms longer than evenly spread ones."""
     even, skewed = (

@@ -319,8 +319,9 @@ def test_operands_that_left_the_cache_take_longer(kind: VectorKernel, name: str)
 
 
 def test_a_tensor_longer_than_the_cache_is_cold_whatever_ran_before() -> None:
-    again, after = (time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0.0, float("inf")))
+    again, after, flushed = (time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0, 1e15, np.inf))
     assert after == pytest.approx(again, rel=1e-3)
+    assert flushed - after == pytest.approx(1.2e3, rel=0.1)  # not even code is left where a sweep flushed the cache
 
 
 def test_kernels_alike_take_their_time_each() -> None:
@@ -408,6 +409,14 @@ def test_a_warp_takes_several_short_rows_of_a_softmax_and_few_blocks_hold_long_o
     cases += [(held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4)]
     short, wide, single, half, roomy, crowded = (time_on(problem(*case), "H100 SXM5 80GB") for case in cases)
     assert (short < 0.3 * wide, half > 1.1 * single, crowded > 1.2 * roomy) == (True, True, True)
+
+
+def test_gradients_of_long_rows_fill_a_warps_registers_and_rows_of_halves_take_less_work() -> None:
+    cases = [problem(VectorKernel.SOFTMAX, 64, 1000), problem(VectorKernel.SOFTMAX, 64, 512)]
+    cases += [replace(case, read_bytes=2 * case.read_bytes) for case in cases]
+    cases += [problem(VectorKernel.ROW_NORM, 1 << 17, 128, width) for width in (2, 4)]
+    long, short, grad, fitting, half, single = (time_on(case, "H100 SXM5 80GB") for case in cases)
+    assert (grad > 1.2 * long, fitting < 1.1 * short, half < 0.9 * single) == (True, True, True)
 
 
 def test_what_is_only_written_goes_to_memory_faster() -> None:

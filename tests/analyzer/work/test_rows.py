@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import Family, Work, work_of
+from wavecast.analyzer.work.normalization import DIVIDED
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
+from wavecast.analyzer.work.walks import HALF_ADDS
 from wavecast.analyzer.work.work import RowDims
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
@@ -17,6 +19,7 @@ def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
 
 BATCH = (tensor(8, 3, 5), tensor(3), tensor(3), tensor(3), tensor(3))
 MASK = (True, True, True)
+INDEX, HALVES = tensor(100, dtype="int64"), tensor(100, 40, dtype="bfloat16")
 # op, arguments, rows, columns
 CASES: list[tuple[str, tuple[Argument, ...], int, int]] = [
     ("aten::native_layer_norm", (tensor(2, 7, 16), (16,), None, None, 1e-5), 14, 16),
@@ -42,6 +45,11 @@ CASES: list[tuple[str, tuple[Argument, ...], int, int]] = [
     ("aten::cumsum", (tensor(4, 9, 5), 1), 20, 9),
     ("aten::embedding", (tensor(100, 64), tensor(3, 7, dtype="int64")), 21, 64),
     ("aten::index_select", (tensor(100, 64), 0, tensor(7, dtype="int64")), 7, 64),
+    # additions of 16 bits count 1.1 times, where they are gathered once
+    ("aten::index_add", (tensor(9, 40), 0, INDEX, tensor(100, 40)), 4000, 1),
+    ("aten::index_add", (HALVES, 0, INDEX, HALVES), round(4000 * HALF_ADDS), 1),
+    ("aten::scatter_add", (HALVES, 0, tensor(100, 40, dtype="int64"), HALVES), round(4000 * HALF_ADDS), 1),
+    ("aten::gather", (HALVES, 0, tensor(50, 40, dtype="int64")), 2000, 1),
 ]
 
 
@@ -51,6 +59,11 @@ def test_rows_and_columns(name: str, arguments: tuple[Argument, ...], rows: int,
     assert work is not None
     assert isinstance(work.dims, RowDims)
     assert (work.dims.rows, work.dims.columns) == (rows, columns)
+
+
+def test_a_softmax_divides_and_a_log_softmax_does_not() -> None:
+    works = [known(f"aten::{name}", Signature((tensor(4, 9), 1, False))) for name in ("_softmax", "_log_softmax")]
+    assert [work.access for work in works] == [DIVIDED, None]
 
 
 def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
