@@ -137,10 +137,9 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "ramp_ms": (1.0 - traffic.operand_hit) * values["ramp_us"] * 1e-3,
         "sharpness": values["sharpness"],
         "root": 1.0 / values["sharpness"],
-        "written": traffic.written_bytes / np.minimum(values["write_efficiency"], 1.0),
+        "written": traffic.written_bytes,
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
-        "later_epilogue_ratio": values["later_epilogue_ratio"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s * 1e-3,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz * 1e-3,
@@ -177,12 +176,12 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
-    streamed = ONE - ONE / np.maximum(rounds, ONE)
-    overlap = streamed * fixed["wave_overlap"]
+    overlap = ONE - ONE / np.maximum(rounds, ONE)
+    overlap *= fixed["wave_overlap"]
     overlap += fixed["stage_overlap"]
     np.minimum(overlap, ONE, out=overlap)
     compute = it["depth"] * it["cycles_ms"] * rounds
-    epilogue = (ONE + (rounds - ONE) * fixed["later_epilogue_ratio"]) * it["epilogue_ms"]
+    epilogue = rounds * it["epilogue_ms"]
     rounds *= it["per_resident"]
     np.maximum(rounds, ONE, out=rounds)
     rounds *= it["depth"] * it["step_ms"]
@@ -207,17 +206,12 @@ def _score(it: Columns, fixed: Columns) -> Singles:
         main += np.power(part / longest, fixed["sharpness"])
     main **= fixed["root"]
     main *= longest
-    overlap *= np.minimum(main, epilogue)
-    main -= overlap
-    epilogue += streamed * main
-    written = single(fixed["written"] / active)
-    last = fourth(written)
+    last = fourth(single(fixed["written"] / active))
     last += fourth(single(epilogue))
     for _ in range(2):
         np.sqrt(last, out=last)
-    streamed *= main
-    main -= streamed
+    overlap *= np.minimum(main, last)
     main += last
-    np.maximum(main, read + written, out=main)
+    main -= overlap
     main += it["own_ms"]
     return single(main)

@@ -24,7 +24,6 @@ VECTOR_ROWS: Final = 2.0
 REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
 """That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: half the rate on A100, four fifths
 on GeForce. An assumption: no product measured there is such, but timm's MLP mixers on RTX 3090 were looked at."""
-BOTH_ACROSS: Final = OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
 FLUSHED_COPIES: Final = inf
 """Stand for a benchmark that wrote all of the cache over. What a program moves in between is finite, mostly read."""
 
@@ -33,8 +32,8 @@ FEED_PARAMETERS: Final = priors("matmul, feed")
 rows of: 50,304 words in place of 50,257 made GPT-2's training 25 % faster on A100 (Karpathy, nanoGPT, 2023), which at
 its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothing to others of their tile (PyTorch issue
 181718), which is 4 or more. Hopper's rows gave the form.
-`tf32_turn_cycles`: per word of a tile's side, from trained products; no measured product has both operands across, but
-convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the other directions reach 430, as it gives.
+`tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions' weight gradients, whose operands
+lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
 `element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
 quarters of the largest one's products per load.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
@@ -91,16 +90,13 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     return np.where(is_whole, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
 
 
-def turned_cycles(
-    p: MatmulProblems, height: Floats | float, width: Floats | float, multiply: Floats, is_turned: Mask, values: Values
-) -> Floats:
-    """Return cycles per k of a tile's arithmetic; 4-byte operands across k are turned round beside it (a norm).
-
-    Of one such operand a tile takes its shorter side.
-    """
-    sides = np.where(p.layout == BOTH_ACROSS, height + width, np.where(p.layout > 0, np.minimum(height, width), 0.0))
-    cycles = np.hypot(multiply * values["tf32_ratio"], sides * values["tf32_turn_cycles"])
-    return np.where(is_turned & (p.left_bytes == TF32_BYTES), cycles, multiply)
+def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
+    """Return what the arithmetic of 4-byte operands takes over their unit's rate, by how they lie."""
+    across = np.where(p.layout > 0, values["tf32_across_ratio"], 1.0)
+    across = np.where(
+        p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across
+    )
+    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_ratio"] * across, 1.0)
 
 
 def split_us(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:

@@ -21,7 +21,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from .feed import driven_out, epilogue_ratio, fed_cycles, split_us, step_ratio, turned_cycles
+from .feed import driven_out, epilogue_ratio, fed_cycles, split_us, step_ratio, wide_ratio
 from .menus import MatmulLaunch
 from .problems import MatmulProblems
 
@@ -132,7 +132,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
-        write_s=traffic.written_bytes / (dram_rate * np.minimum(values["write_efficiency"], 1.0)),
+        write_s=traffic.written_bytes / dram_rate,
         read_s=read / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
         cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
         split_s=np.where(launch.split > 1.0, split_us(p, machine.is_async, values) * 1e-6 + reduction, 0.0),
@@ -207,7 +207,6 @@ def _compute(
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
-    The first epilogue is a latency, later ones overlap with one another.
     """
     cycles, step, epilogue = tile_cycles(p, launch.height, launch.width, machine, values)
     waves = launch.blocks / machine.sm_count
@@ -215,8 +214,7 @@ def _compute(
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
-    epilogues = 1.0 + (rounds - 1.0) * values["later_epilogue_ratio"]
-    return np.maximum(full, latency) / machine.clock_hz, epilogues * epilogue / machine.clock_hz, rounds
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz, rounds
 
 
 def tile_cycles(
@@ -230,8 +228,7 @@ def tile_cycles(
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
-    is_turned = machine.is_async & ~machine.has_tensor_memory
-    multiply = turned_cycles(p, height, width, 2.0 * area / rate, is_turned, values)
+    multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values)
     multiply = fed_cycles(p, height, width, multiply, machine.is_async, machine.is_amd, values)
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
@@ -246,20 +243,16 @@ def tile_cycles(
 def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
 
-    Within the first, arithmetic, DRAM's reads and the cache overlap (a norm). Writes overlap with the epilogues, and
-    with the main loops of later waves.
+    Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
     """
     sharpness = values["sharpness"]
     busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
     main_s = busy ** (1.0 / sharpness)
-    streamed = 1.0 - 1.0 / np.maximum(limits.rounds, 1.0)
-    overlap = np.minimum(values["stage_overlap"] + values["wave_overlap"] * streamed, 1.0)
-    before_s = main_s - overlap * np.minimum(main_s, limits.epilogue_s)
-    beside_s, write_s = limits.epilogue_s + streamed * before_s, limits.write_s
-    beside_s, write_s = beside_s * beside_s, write_s * write_s
-    written_s = np.sqrt(np.sqrt(beside_s * beside_s + write_s * write_s))
-    full_s = np.maximum((1.0 - streamed) * before_s + written_s, limits.read_s + limits.write_s)
-    return np.asarray(full_s + limits.split_s)
+    epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
+    last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
+    overlap = values["stage_overlap"] + values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
+    hidden_s = np.minimum(overlap, 1.0) * np.minimum(main_s, last_s)
+    return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:

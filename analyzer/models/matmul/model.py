@@ -55,7 +55,7 @@ FEATURES: Final = (
     "log depth",
 )
 SIZES: Final = (
-    *("log m", "log n", "log k"),
+    *("log m", "log n", "log k", "log batch"),
     *(f"padding of {side} to {tile}" for tile in (64, 128, 256) for side in ("m", "n")),
 )
 GROUPED_LOG_WIDTH: Final = 0.27
@@ -98,7 +98,7 @@ def simulate_on(
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s * (1.0 + slow) + launch_s
-    columns = [np.log2(size) for size in (p.m, p.n, p.k)]
+    columns = [np.log2(size) for size in (p.m, p.n, p.k, p.batch)]
     for side in TILE_SIDES:
         columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
     return Estimate(

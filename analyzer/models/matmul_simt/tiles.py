@@ -44,7 +44,7 @@ MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], tuple[str, ...], tuple
 }
 """What each library launches, by layout. Of Pascal to Ampere: the tiles in more than 1 % of the kernel names recorded
 on P100, P4, V100, T4 and A100 (no times); leaving one of these chips out leaves its times out, not this list. HOPPER's
-is CUTLASS's public list and, by name, the smallest tile of H100's recorded kernels; two other small ones are not."""
+is CUTLASS's public list; H100's recorded kernels have three smaller tiles too, which are left out for that reason."""
 WAVES_WORTH_SPLITTING: Final = 8.0
 TARGET_WAVES: Final = 4.0
 LEAST_DEPTH: Final = 128.0

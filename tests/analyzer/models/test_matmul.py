@@ -129,18 +129,6 @@ def test_batches_that_share_a_weight_read_it_once() -> None:
     assert shared_ns < own_ns
 
 
-def test_batches_that_mostly_write_follow_the_memory() -> None:
-    written = as_columns(products((512, 1024, 1024, 64)))
-    slower, faster = run(written, fleet_of("H100 SXM", "H200")).time_ns[0]
-    assert slower > 1.2 * faster
-
-
-def test_what_is_learned_of_sizes_is_not_of_batches() -> None:
-    one, many = (run(as_columns(products((batch, 64, 512, 128))), fleet_of("B200")).sizes for batch in (1, 128))
-    assert one is not None
-    assert (one == many).all()
-
-
 def test_weights_of_a_large_model_are_cold_but_not_behind_written_lines() -> None:
     weight = as_columns(products((1, 8, 3584, 8192)))
     far, flushed = (replace(weight, copies=np.full((1, 1), copies)) for copies in (3e3, np.inf))
