@@ -33,7 +33,15 @@ from ..frame.parameters import Values, priors
 from .problems import BackwardProblems, pair_flops
 
 BLOCK: Final = 128.0
-"""Keys of a block, and queries that it takes at a time."""
+"""Keys of a block."""
+BUSY_BLOCKS: Final = 256.0
+"""From so many on memory-efficient kernels take two blocks' keys at once, if that is all keys (PyTorch, BSD)."""
+LONE_SHARE: Final = 0.7
+"""By which one of several blocks that would share a multiprocessor is slower alone than they are together, per block:
+from trained shapes of few blocks, with others in sight."""
+LOCK_CYCLES: Final = 4000.0
+"""For which a memory-efficient block of keys locks queries' gradients to add to them. Read off the one shape that shows
+it, 77 queries by 4,096 keys: its error is no blind figure."""
 NARROW_DIM: Final = 128.0
 DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 1.25, AttentionKernel.EFFICIENT: 1.15, AttentionKernel.FLASH2: 1.15}
 """As in the prefill model, from the same recordings."""
@@ -41,7 +49,7 @@ WIDE_DIM: Final = 192.0
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
 LAUNCH_COUNT: Final = 3.0
-"""The sums before, the gradients, the conversion after."""
+"""The sums before, the gradients, the conversion after; memory-efficient: clearing, in FP32 three kernels before."""
 FP32_BYTES: Final = 4.0
 SCORE_PASSES: Final = 8.0
 """Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
@@ -79,7 +87,9 @@ def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: C
     own, beside = _memory_s(p, fleet, v)
     sharpness = v["sharpness"]
     busy_s = (compute**sharpness + own**sharpness) ** (1.0 / sharpness) + beside
-    time_ns = 1e9 * (LAUNCH_COUNT * gpu_physics.launch_s(fleet, v) + busy_s)
+    alone = np.where(p.arithmetic == ArithmeticFormat.FP32, LAUNCH_COUNT + 2.0, LAUNCH_COUNT - 1.0)
+    launches = np.where(kernel == AttentionKernel.EFFICIENT, alone, LAUNCH_COUNT)
+    time_ns = 1e9 * (launches * gpu_physics.launch_s(fleet, v) + busy_s)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
 
 
@@ -92,11 +102,25 @@ def _padded(p: BackwardProblems, fleet: Fleet) -> BackwardProblems:
     return replace(p, query_dim=np.ceil(p.query_dim / step) * step, value_dim=np.ceil(p.value_dim / step) * step)
 
 
+def _keys_of_block(p: BackwardProblems) -> tuple[Floats, Floats]:
+    """Return how many keys a block takes, and how many blocks a multiprocessor holds: 128 and 1.
+
+    Memory-efficient kernels take 64 in FP32 or for narrow heads, as names and grids say, and of the latter's blocks
+    registers hold two or three.
+    """
+    is_efficient, is_narrow = p.kernel == AttentionKernel.EFFICIENT, p.query_dim <= COARSE_DIM
+    is_fp32 = p.arithmetic == ArithmeticFormat.FP32
+    keys = np.where(is_efficient & (is_narrow | is_fp32), COARSE_DIM, BLOCK)
+    is_whole = is_efficient & (p.keys <= 2.0 * keys) & (p.batch * p.heads >= BUSY_BLOCKS)
+    held = np.where(is_efficient & is_narrow, np.where(is_fp32, 2.0, 3.0), 1.0)
+    return np.where(is_whole, np.ceil(p.keys / keys) * keys, keys), held
+
+
 def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
     """Return the queries that a block of keys walks over, on average and at most."""
     window = np.where((p.window > 0) & (operand_bytes(p) > 1), p.window, np.inf)
     longest = np.minimum(window + BLOCK, p.queries)
-    least = np.minimum(longest, BLOCK)
+    least = np.minimum(longest, _keys_of_block(p)[0])
     # All blocks see as many as fit between the diagonal and the window's edge; the last few see fewer.
     climbing = np.minimum(longest / np.maximum(p.queries, 1.0), 1.0)
     causal = longest - climbing * (longest - least) / 2.0
@@ -121,7 +145,8 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
     emulated = np.where(has_tensor_memory(fleet), v["emulated_scores_ratio"], 1.0)
     scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * emulated * np.where(is_wide, v["wide_ratio"], 1.0))
-    row = BLOCK * (pair_flops(_padded(p, fleet)) / per_cycle + 1.0 / scores)
+    keys, held = _keys_of_block(p)
+    row = keys * (pair_flops(_padded(p, fleet)) / per_cycle + 1.0 / scores)
     efficient = p.kernel == AttentionKernel.EFFICIENT
     per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
     older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
@@ -136,13 +161,16 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
     rows, longest = _rows(p)
     fix = v["fix_kcycles"] * 1e3
-    work, most = rows * row + fix, v["longest_ratio"] * longest * row + fix
-    rounds = p.batch * p.heads * np.ceil(p.keys / BLOCK) / fleet.sm_count
+    blocks = np.ceil(p.keys / keys)
+    rounds = p.batch * p.heads * blocks / fleet.sm_count
+    beside = np.maximum(np.minimum(rounds, held), np.maximum(LONE_SHARE * held, 1.0))
+    work, most = rows * row + fix, v["longest_ratio"] * longest * row * beside + fix
     exact = v["exact_rounds_share"]
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
-    cycles = np.where(p.is_causal == 1, np.sqrt((rounds * work) ** 2 + most**2), alike)
-    free_s = cycles / fleet.clock_hz
-    flops = rounds * fleet.sm_count * rows * BLOCK * pair_flops(p)
+    joined = np.where(efficient, np.maximum(rounds * work, most), np.sqrt((rounds * work) ** 2 + most**2))
+    locked = np.where(efficient, np.maximum(rounds / held, 1.0) * blocks * LOCK_CYCLES, 0.0)
+    free_s = np.maximum(np.where(p.is_causal == 1, joined, alike), locked) / fleet.clock_hz
+    flops = rounds * fleet.sm_count * rows * keys * pair_flops(p)
     joule = flops * gpu_physics.matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
     return np.asarray(free_s * (1.0 + gpu_physics.slow_down(joule, free_s, fleet, v)))
 
@@ -153,10 +181,12 @@ def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Flo
     queries = p.batch * p.heads * p.queries
     dims = p.query_dim + p.value_dim
     keys = p.batch * p.keys * dims
-    sums = queries * p.query_dim * FP32_BYTES
+    is_efficient, is_fp32 = p.kernel == AttentionKernel.EFFICIENT, p.arithmetic == ArithmeticFormat.FP32
+    sums = np.where(is_efficient & (p.keys <= _keys_of_block(p)[0]), 0.0, queries * p.query_dim * FP32_BYTES)
     own = queries * dims * width + keys * p.kv_heads * width + keys * p.heads * width + 2.0 * sums
     own = own + np.where(p.kernel == AttentionKernel.MATH, SCORE_PASSES * FP32_BYTES * queries * visible_keys(p), 0.0)
     beside = 2.0 * queries * p.value_dim * width + 2.0 * sums + queries * p.query_dim * width
+    beside = np.where(is_efficient, sums + np.where(is_fp32, 4.0 * queries * p.value_dim * width, 0.0), beside)
     beside = beside + np.where(p.heads > p.kv_heads, keys * (p.heads + p.kv_heads) * width, 0.0)
     rate = gpu_physics.dram_bytes_per_s(fleet, v)
     return own / rate, v["passes_ratio"] * beside / rate

@@ -75,6 +75,31 @@ def test_more_of_it_takes_longer(more: dict[str, float]) -> None:
     assert (times(H200, GB200, **more) > times(H200, GB200)).all()
 
 
+def efficient(**columns: Any) -> float:
+    """Return the time of a memory-efficient kernel without a mask on H200."""
+    chosen = {"kernel": int(AttentionKernel.EFFICIENT), "is_causal": 0, "batch": 1.0, "query_dim": 64.0} | columns
+    return float(times(H200, value_dim=chosen["query_dim"], **chosen)[0])
+
+
+def test_memory_efficient_blocks_take_64_keys_of_narrow_heads() -> None:
+    sizes = {"queries": 4096.0, "keys": 128.0, "kv_heads": 1.0}
+    narrow, wide = (
+        efficient(heads=132.0, query_dim=dim, **sizes) / efficient(heads=66.0, query_dim=dim, **sizes)
+        for dim in (64.0, 128.0)
+    )
+    assert narrow > 1.5 > 1.3 > wide
+
+
+def test_many_memory_efficient_blocks_take_all_of_few_keys_at_once() -> None:
+    sizes = {"queries": 4096.0, "keys": 256.0, "query_dim": 128.0}
+    assert efficient(heads=256.0, **sizes) < 0.98 * efficient(heads=254.0, **sizes) * 256 / 254
+
+
+def test_memory_efficient_blocks_wait_for_queries_that_all_add_to() -> None:
+    few, many = (efficient(batch=8.0, heads=16.0, queries=m, keys=n) for m, n in ((77.0, 4096.0), (4096.0, 77.0)))
+    assert few > 3.0 * many
+
+
 def test_a_window_saves_what_it_hides() -> None:
     assert (
         times(H200, GB200, queries=32768.0, keys=32768.0, window=1024.0)
