@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -61,7 +61,11 @@ def sum_between(instants: npt.NDArray[Any], values: Floats, low: Floats, high: F
 
 def outermost_rows(trace: Trace, names: Collection[str]) -> Rows:
     """Return the ops of some names that stand in no other such op, names spelled as a table of costs has them."""
-    is_known = [spellings(name)[-1] in names for name in trace.strings]
+    return topmost_rows(trace, [spellings(name)[-1] in names for name in trace.strings])
+
+
+def topmost_rows(trace: Trace, is_known: Sequence[bool]) -> Rows:
+    """Return the ops of the known names (per string) that stand in no other such op."""
     name_of, parents = trace.ops.name.tolist(), trace.ops.parent.tolist()
     inside, rows = [False] * len(name_of), []
     for row, (name, parent) in enumerate(zip(name_of, parents, strict=True)):

@@ -9,7 +9,7 @@ from ...arrays import Rows, distinct
 from ...formats.trace.column import MISSING, row_count, take_rows
 from ...formats.trace.tables import MemoryTable, Phase, Trace
 from ...records import dataclass
-from ..recorded.window import Window
+from ..recorded.window import Window, host_interval
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 REASON: Final = "the allocator's totals at the recorded events"
@@ -77,12 +77,7 @@ def _first_row(trace: Trace, window: Window, events: MemoryTable) -> int:
 
 def _span_ns(trace: Trace, window: Window) -> tuple[int, int] | None:
     """Return when the host ran the window; None where it is the whole recording."""
-    if window.index is None:
-        return None
-    iterations, index = trace.iterations, window.index
-    if iterations.cpu_end_ns[index] == MISSING:
-        return int(iterations.start_ns[index]), int(iterations.end_ns[index])
-    return int(iterations.cpu_start_ns[index]), int(iterations.cpu_end_ns[index])
+    return None if window.index is None else host_interval(trace, window.index)
 
 
 def pair_events(events: MemoryTable) -> Blocks:

@@ -113,12 +113,6 @@ def join(signature: Signature) -> Work:
     return _work(total_bytes(tensors), bytes_of(count, dtype), dtype, access=access)
 
 
-def split(signature: Signature) -> Work:
-    """Copy the parts of a tensor."""
-    x = tensor_at(signature, 0)
-    return _work(tensor_bytes(x), x.size_bytes, x.dtype)
-
-
 def repeat(signature: Signature) -> Work:
     """Tile a tensor by repeats per dim (1 per element for dims that it adds)."""
     x, result = tensor_at(signature, 0), result_at(signature)
@@ -168,12 +162,6 @@ def scatter_into_zeros(signature: Signature) -> Work:
     return _work(tensor_bytes(grad), bytes_of(prod(sizes_at(signature, 1)), grad.dtype), grad.dtype)
 
 
-def place(signature: Signature) -> Work:
-    """Copy a tensor with a part of it replaced by the second."""
-    x, part = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(total_bytes((x, part)), x.size_bytes, x.dtype)
-
-
 def to_host(signature: Signature) -> Work:
     """Copy one element to the host."""
     x = tensor_at(signature, 0)
@@ -205,8 +193,8 @@ def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, a
     )
 
 
-_DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 20, 2
-"""Compare, mask and scale; mask and scale."""
+_DROPOUT_FLOPS = 20
+"""Compare, mask and scale."""
 
 
 def dropout(signature: Signature, *, mask_dtype: str) -> Work:
@@ -216,13 +204,6 @@ def dropout(signature: Signature, *, mask_dtype: str) -> Work:
     return _random_work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
 
 
-def dropout_backward(signature: Signature) -> Work:
-    """Mask and scale the gradient."""
-    grad, mask = tensor_at(signature, 0), tensor_at(signature, 1)
-    flops = _DROPOUT_BACKWARD_FLOPS * grad.element_count
-    return _random_work(flops, total_bytes((grad, mask)), grad.size_bytes, grad.dtype)
-
-
 def fill_random(signature: Signature, *, flops: int) -> Work:
     """Overwrite a tensor with random numbers; parameters may be tensors, which are read.
 
@@ -230,12 +211,6 @@ def fill_random(signature: Signature, *, flops: int) -> Work:
     """
     x = result_at(signature) or tensor_at(signature, 0)
     return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
-
-
-def sample(signature: Signature, *, flops: int) -> Work:
-    """Draw one number per element of the parameters, which are read."""
-    x = tensor_at(signature, 0)
-    return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 0, 1)), x.size_bytes, x.dtype)
 
 
 def create_random(signature: Signature, *, like: bool, sizes: int = 0, dtype: int, default_dtype: str) -> Work:

@@ -79,18 +79,6 @@ def glu(signature: Signature) -> Work:
     return _work(5 * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
 
 
-def glu_backward(signature: Signature) -> Work:
-    """Both halves' gradients from the half-size gradient."""
-    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(9 * grad.element_count, total_bytes((grad, x)), x.size_bytes, x.dtype)
-
-
-def prelu_backward(signature: Signature) -> Work:
-    """Gradients of input and (expanded) weight."""
-    grad, x, weight = (tensor_at(signature, position) for position in range(3))
-    return _work(4 * x.element_count, total_bytes((grad, x, weight)), 2 * x.size_bytes, x.dtype)
-
-
 def isin(signature: Signature) -> Work:
     """Membership of each element; a search through the n test elements costs log₂ n comparisons at least."""
     elements, tested = tensors_at(signature, 0), tensors_at(signature, 1)
@@ -99,12 +87,6 @@ def isin(signature: Signature) -> Work:
     count = elements[0].element_count
     depth = max(1, tested[0].element_count.bit_length() - 1) if tested else 1
     return _work(count * depth, total_bytes((*elements, *tested)), bytes_of(count, "bool"), elements[0].dtype)
-
-
-def amp_update_scale(signature: Signature) -> Work:
-    """Update the loss scale and its growth tracker, one element each."""
-    updated, found = (tensor_at(signature, 0), tensor_at(signature, 1)), tensor_at(signature, 2)
-    return _work(3, total_bytes((*updated, found)), total_bytes(updated), updated[0].dtype)
 
 
 def isclose(signature: Signature) -> Work:
@@ -127,4 +109,26 @@ def moves_all(signature: Signature, *, family: Family) -> Work:
         read_bytes=sum(map(tensor_bytes, read)),
         written_bytes=tensor_bytes(written),
         dtype=max(tensors, key=tensor_bytes).dtype,
+    )
+
+
+def once(
+    signature: Signature,
+    *,
+    family: Family,
+    read: tuple[int, ...],
+    written: tuple[int, ...],
+    beside: tuple[int, ...] = (),
+    counted: int = 0,
+    flops: int = 0,
+) -> Work:
+    """Read and write tensors once, with `flops` per element of the one at `counted`, in the first one's dtype.
+
+    Those `beside` are read where they are given.
+    """
+    inputs = tuple(tensor_at(signature, position) for position in read)
+    size = sum((tensor_at(signature, position).size_bytes for position in written), 0.0)
+    count = tensor_at(signature, counted).element_count
+    return build_work(
+        family, flops * count, total_bytes((*inputs, *tensors_at(signature, *beside))), size, inputs[0].dtype
     )

@@ -92,12 +92,6 @@ def index_fill(signature: Signature) -> Work:
     return _work(0, tensor_bytes(index_), placed, source.dtype)
 
 
-def masked_scatter(signature: Signature) -> Work:
-    """Replace masked elements by the next ones of the source."""
-    target, mask = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(mask.element_count, total_bytes((target, mask)), target.size_bytes, target.dtype)
-
-
 def index_select_backward(signature: Signature) -> Work:
     """Add slices into zeros of the source's sizes."""
     grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)

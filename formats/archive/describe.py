@@ -6,7 +6,6 @@ import re
 import socket
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,8 +16,8 @@ import numpy as np
 from ...records import dataclass, replace
 from ..trace.column import MISSING, row_count
 from ..trace.privacy import hide_private
-from ..trace.signature import Signature, TensorSpec
-from ..trace.tables import FORMAT_VERSION, Trace
+from ..trace.signature import TensorSpec
+from ..trace.tables import FORMAT_VERSION, Trace, distinct_calls
 from ..trace.version import __version__
 from .entry import Entry
 
@@ -158,7 +157,7 @@ def _iteration_ns(trace: Trace) -> float | None:
 def _main_precision(trace: Trace) -> str | None:
     """Return the floating-point type that most elements of arithmetic ops have, else those of all ops."""
     arithmetic, others = Counter[str](), Counter[str]()
-    for name, signature, count in _called(trace):
+    for name, signature, count in distinct_calls(trace):
         found = arithmetic if _ARITHMETIC.search(name) else others
         for tensor in signature.tensors():
             if tensor.dtype in PRECISIONS:
@@ -170,22 +169,13 @@ def _main_precision(trace: Trace) -> str | None:
 def _sequence_lengths(trace: Trace) -> list[int]:
     """Return the tokens per sample that attention sees; where no op says so, those that are looked up."""
     attended, looked_up = list[int](), list[int]()
-    for name, signature, _ in _called(trace):
+    for name, signature, _ in distinct_calls(trace):
         tensors = [value for value in signature.arguments if isinstance(value, TensorSpec)]
         if name.endswith("scaled_dot_product_attention") and len(tensors) > 1 and len(tensors[1].shape) == 4:
             attended.append(tensors[1].shape[2])
         elif name == "aten::embedding" and len(tensors) > 1 and len(tensors[1].shape) == 2:
             looked_up.append(tensors[1].shape[1])
     return attended or looked_up
-
-
-def _called(trace: Trace) -> Iterator[tuple[str, Signature, int]]:
-    """Yield each distinct call of an op with how often it was made."""
-    rows = trace.ops.signature != MISSING
-    pairs = np.stack([trace.ops.name[rows], trace.ops.signature[rows]], axis=1)
-    calls, counts = np.unique(pairs, axis=0, return_counts=True)
-    for (name, signature), count in zip(calls.tolist(), counts.tolist(), strict=True):
-        yield trace.strings[name], trace.signatures[signature], count
 
 
 def find_provenance(path: str | Path) -> Provenance:

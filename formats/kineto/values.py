@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec import Raw
 from ...arrays import Mask
 from ...errors import TraceError
 from ...records import dataclass
+from ..recording.rows import scale_number
 from ..trace.column import MAX_INTEGER, MISSING, Column, Interner
 
 Integers = npt.NDArray[np.int64]
@@ -151,18 +151,7 @@ def _read_others(texts: Sequence[Raw], total: npt.NDArray[np.int64], plain: Mask
     """Convert one by one what the fast path left."""
     valid = plain & (total < _LIMIT_NS)
     for row in np.flatnonzero(~plain).tolist():
-        value = _read_one(bytes(texts[row]))
+        value = scale_number(bytes(texts[row]), _DECIMALS, _LIMIT_NS)
         if value is not None:
             total[row], valid[row] = value, True
     return Times(total, valid)
-
-
-def _read_one(text: bytes) -> int | None:
-    try:
-        number = Decimal(text.strip(b'" \t').decode("ascii"))
-    except (InvalidOperation, UnicodeDecodeError):
-        return None
-    if not number.is_finite() or number.adjusted() > 18 - _DECIMALS:
-        return None
-    scaled = int(number.scaleb(_DECIMALS).to_integral_value(ROUND_HALF_UP))
-    return scaled if abs(scaled) < _LIMIT_NS else None

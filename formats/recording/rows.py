@@ -1,6 +1,7 @@
 """The columns into which the events of each kind are collected, in file order."""
 
 from collections.abc import Iterable, Mapping
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from enum import IntEnum
 from typing import Final, TypeVar
 
@@ -240,3 +241,19 @@ def join_triples(columns: Mapping[str, Rows], names: Iterable[str]) -> Rows:
     triples = np.stack([columns[name] for name in names], axis=1)
     is_good = np.all((triples >= 0) & (triples <= MAX_INT32), axis=1)
     return np.where(is_good[:, None], triples, 0)
+
+
+def scale_number(text: bytes, decimals: int, limit: int) -> int | None:
+    """Return a JSON number times 10^decimals, rounded half away from zero; None where it is none, or from ±`limit` on.
+
+    >>> scale_number(b'"12.3456"', 3, 2**61)
+    12346
+    """
+    try:
+        number = Decimal(text.strip(b'" \t').decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    if not number.is_finite() or number.adjusted() > 18 - decimals:
+        return None
+    scaled = int(number.scaleb(decimals).to_integral_value(ROUND_HALF_UP))
+    return scaled if abs(scaled) < limit else None

@@ -58,6 +58,14 @@ class Records:
     texts: Sequence[str]
     columns: Columns
 
+    def take(self, chosen: Mask) -> Records:
+        """Return some of the records."""
+        rows = np.flatnonzero(chosen)
+        return Records(
+            texts=[self.texts[row] for row in rows.tolist()],
+            columns={name: values[rows] for name, values in self.columns.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:

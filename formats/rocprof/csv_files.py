@@ -180,11 +180,7 @@ def _only_ranges(table: _Table | None, records: Records) -> Records:
         return records
     domains = table.texts("Domain")
     kept = np.array([not any(word in domain for word in _NO_RANGES) for domain in domains], dtype=bool)
-    index = np.flatnonzero(kept & (records.columns["end"] > records.columns["start"]))
-    return Records(
-        texts=[records.texts[row] for row in index.tolist()],
-        columns={name: values[index] for name, values in records.columns.items()},
-    )
+    return records.take(kept & (records.columns["end"] > records.columns["start"]))
 
 
 def _agents(table: _Table | None) -> list[Agent]:

@@ -37,14 +37,13 @@ def read_rocpd(database: Database) -> Callable[[], Trace]:
     is_marker = np.array([_MARKER_WORD in text for text in categories], dtype=bool)
     is_call = np.array([_HIP_WORD in text for text in categories], dtype=bool)
     events = reader.column(_REGIONS, "event_id").tolist()
+    told = [messages.get(event) or text for event, text in zip(events, texts, strict=True)]
     return build_trace(
         Contents(
             kernels=reader.kernels(),
             copies=reader.copies(names),
-            calls=_select(texts, regions, is_call),
-            ranges=_select(
-                [messages.get(event) or text for event, text in zip(events, texts, strict=True)], regions, is_marker
-            ),
+            calls=Records(texts=texts, columns=regions).take(is_call),
+            ranges=Records(texts=told, columns=regions).take(is_marker),
             agents=reader.agents(),
             agent_keys=("key",),
         )
@@ -184,10 +183,3 @@ def _look_up(table: tuple[Rows, Rows], keys: Rows) -> Rows:
     order = np.argsort(known, kind="stable")
     at = np.minimum(np.searchsorted(known[order], keys), len(known) - 1)
     return np.where(known[order][at] == keys, values[order][at], NULL)
-
-
-def _select(texts: list[str], columns: dict[str, Rows], chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Records:
-    index = np.flatnonzero(chosen)
-    return Records(
-        texts=[texts[row] for row in index.tolist()], columns={name: values[index] for name, values in columns.items()}
-    )

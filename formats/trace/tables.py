@@ -1,5 +1,6 @@
 """The trace: one recorded iteration (or several) as frozen columnar tables. See docs/reference/trace-format.md."""
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -37,6 +38,7 @@ __all__ = [
     "Trace",
     "Workload",
     "as_shapes",
+    "distinct_calls",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
@@ -334,6 +336,22 @@ def as_shapes(trace: Trace) -> Trace:
     missing = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     timed = {name: build_table(TABLES[name], 0) for name in ("iterations", "calls", "kernels", "syncs")}
     return replace(trace, ops=replace(trace.ops, start_ns=missing, duration_ns=missing), **timed)  # type: ignore[arg-type]
+
+
+def distinct_calls(trace: Trace, chosen: Column | None = None) -> Iterator[tuple[str, Signature, int]]:
+    """Yield each distinct call of the chosen ops, a mask or rows, or of all: its name, signature, and how often it is
+    made. Ops without a signature are left out.
+
+    >>> [(name, count) for name, _, count in distinct_calls(trace)][:2]
+    [('aten::arange', 1), ('aten::embedding', 1)]
+    """
+    names, numbers = trace.ops.name, trace.ops.signature
+    if chosen is not None:
+        names, numbers = names[chosen], numbers[chosen]
+    known = numbers != MISSING
+    pairs, counts = np.unique(np.stack([names[known], numbers[known]], axis=1), axis=0, return_counts=True)
+    for (name, number), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        yield trace.strings[name], trace.signatures[number], count
 
 
 def _equal(left: object, right: object) -> bool:

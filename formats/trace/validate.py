@@ -118,17 +118,13 @@ def _check_shape(values: object, spec: ColumnSpec, rows: int | None, path: str) 
 
 
 def _check_parents(table: Any, name: str) -> None:
-    wrong = table.parent >= np.arange(len(table.parent))
-    if wrong.any():
-        index = int(np.argmax(wrong))
+    for index in np.flatnonzero(table.parent >= np.arange(len(table.parent)))[:1].tolist():
         expected = f"an op before op {index} (parents come first)"
         raise misfit(f"$.{name}.parent[{index}]", expected, describe(table.parent[index].item()))
 
 
 def _check_ends(table: Any, name: str) -> None:
-    wrong = table.end_ns < table.start_ns
-    if wrong.any():
-        index = int(np.argmax(wrong))
+    for index in np.flatnonzero(table.end_ns < table.start_ns)[:1].tolist():
         expected = f"an end at or after the start, {table.start_ns[index]}"
         raise misfit(f"$.{name}.end_ns[{index}]", expected, describe(table.end_ns[index].item()))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec import Raw, Struct
 from ...errors import TraceError
 from ...records import dataclass, field
 from ..files.protobuf import as_text, declare, messages_of, parse
+from ..recording.rows import scale_number
 from .hlo import read_program
 
 _PROGRAMS: Final = "/host:metadata"
@@ -208,7 +208,8 @@ def _key(event: _Event) -> _Key | None:
 
 
 def _read_json_event(event: _Event) -> XlaEvent | None:
-    start, duration = _picoseconds(bytes(event.ts)), _picoseconds(bytes(event.dur) or b"0")
+    texts = bytes(event.ts), bytes(event.dur) or b"0"
+    start, duration = (scale_number(text, _PS_DIGITS, _LATEST_JSON_PS) for text in texts)
     if not isinstance(event.name, str) or start is None or duration is None or duration < 0:
         return None
     told = {key: _json_text(value) for key, value in _arguments(event).items() if key in KEPT}
@@ -230,15 +231,3 @@ def _json_text(value: Raw) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return found if isinstance(found, str) else str(found) if type(found) in (int, float) else ""
-
-
-def _picoseconds(text: bytes) -> int | None:
-    """Return a JSON number of microseconds in ps, rounded half up; None where it is none, or absurd."""
-    try:
-        number = Decimal(text.strip(b'" ').decode("ascii"))
-    except (InvalidOperation, UnicodeDecodeError):
-        return None
-    if not number.is_finite() or number.adjusted() > 18 - _PS_DIGITS:
-        return None
-    scaled = int((number.scaleb(_PS_DIGITS) + Decimal("0.5")) // 1)
-    return scaled if abs(scaled) < _LATEST_JSON_PS else None

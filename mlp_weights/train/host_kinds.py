@@ -46,16 +46,17 @@ def mean_costs(own_ns: dict[str, float], counts: dict[str, int]) -> MeanCosts:
         family = family_of(name)
         if family is not None:
             families[family.value].append(name)
-
-    def middle(names: list[str]) -> float:
-        weights = [counts[name] / (counts[name] + PRIOR_CALLS) for name in names]
-        return float(np.exp(np.average(np.log([own_ns[name] for name in names]), weights=weights)))
-
+    others = [name for name in own_ns if not name.startswith(ATEN)]
     return MeanCosts(
-        families={family: middle(names) for family, names in families.items()},
-        all_ops=middle(torchs),
-        custom_ops=middle([name for name in own_ns if not name.startswith(ATEN)] or torchs),
+        families={family: _middle(own_ns, counts, names) for family, names in families.items()},
+        all_ops=_middle(own_ns, counts, torchs),
+        custom_ops=_middle(own_ns, counts, others or torchs),
     )
+
+
+def _middle(costs_ns: dict[str, float], counts: dict[str, int], names: list[str]) -> float:
+    weights = [counts[name] / (counts[name] + PRIOR_CALLS) for name in names]
+    return float(np.exp(np.average(np.log([costs_ns[name] for name in names]), weights=weights)))
 
 
 def by_pairs(lead_ns: dict[str, float], counts: dict[str, int]) -> dict[str, float]:
@@ -69,11 +70,7 @@ def by_pairs(lead_ns: dict[str, float], counts: dict[str, int]) -> dict[str, flo
         phase_and_place, pair, second = key.partition(">")
         if pair:
             pairs[f"{phase_and_place.rpartition('/')[0]}/{second}"].append(key)
-    found = dict(lead_ns)
-    for op, keys in pairs.items():
-        weights = [counts[key] / (counts[key] + PRIOR_CALLS) for key in keys]
-        found[op] = float(np.exp(np.average(np.log([lead_ns[key] for key in keys]), weights=weights)))
-    return found
+    return lead_ns | {op: _middle(lead_ns, counts, keys) for op, keys in pairs.items()}
 
 
 def by_recordings(lead_ns: dict[str, float], recording_count: dict[str, int]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from ...analyzer.host.recorded_speed import LONGEST_NS, classify_calls, sum_between, times_of_rows
+from ...analyzer.host.recorded_speed import LONGEST_NS, classify_calls, sum_between, times_of_rows, topmost_rows
 from ...analyzer.host.timeline import places_of
 from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace
@@ -105,18 +105,9 @@ def load_sample(path: Path, host: str) -> Sample:
 
 def recorded_rows(trace: Trace) -> Rows:
     """Return the outermost ops that a dispatch mode sees."""
-    is_seen = np.array([is_dispatched(name) for name in trace.strings], dtype=bool)
-    names, parents = trace.ops.name.tolist(), trace.ops.parent.tolist()
-    inside = [False] * len(names)
-    rows = []
-    for row, (name, parent) in enumerate(zip(names, parents, strict=True)):
-        if parent >= 0 and inside[parent]:
-            inside[row] = True
-        elif is_seen[name]:
-            inside[row] = True
-            if trace.strings[name] not in NOISE:
-                rows.append(row)
-    return np.array(rows, dtype=np.int64)
+    rows = topmost_rows(trace, [is_dispatched(name) for name in trace.strings])
+    is_noise = np.array([name in NOISE for name in trace.strings], dtype=bool)
+    return rows[~is_noise[trace.ops.name[rows]]]
 
 
 def is_dispatched(name: str) -> bool:

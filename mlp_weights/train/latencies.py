@@ -19,6 +19,7 @@ import numpy as np
 from ...analyzer.graph.build import build_graph
 from ...analyzer.graph.latencies import AMD, CONSTANTS, DEFAULT, Term
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
+from ...analyzer.recorded.devices import first_known_gpu
 from ...analyzer.recorded.recording import with_iterations
 from ...errors import InputError
 from ...formats.files.constants import read_constants
@@ -27,8 +28,6 @@ from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
 from ...specs.generations import generation_of, is_of_amd
-from ...specs.gpu import Gpu
-from ...specs.match import match_device
 from .constants import Fitted, program
 from .ratio_blocks import TRACES, trace_paths
 
@@ -68,7 +67,7 @@ def main(data: Path) -> Fitted:
 
 def measure(trace: Trace) -> tuple[str | None, dict[str, float]]:
     """Return the generation of a trace's GPU and the latencies that the trace shows, ns by term."""
-    gpu = _gpu_of(trace)
+    gpu = first_known_gpu(load_catalog(), trace)
     if gpu is None or not trace.is_measured or not row_count(trace.kernels):
         return None, {}
     graph = build_graph(with_iterations(trace), architecture=gpu.architecture)
@@ -91,15 +90,6 @@ def latencies_of(seen: Seen) -> dict[str, dict[str, float]]:
         if others:
             of_amd[term] = _rounded(np.mean(others))
     return {DEFAULT: default, **dict(sorted({AMD: of_amd, **by_generation}.items()))}
-
-
-def _gpu_of(trace: Trace) -> Gpu | None:
-    catalog = load_catalog()
-    found = (
-        match_device(catalog, item.name, sm_count=item.sm_count, memory_bytes=item.memory_bytes)
-        for item in trace.devices
-    )
-    return next((gpu for gpu in found if gpu is not None), None)
 
 
 def _rounded(latency_ns: Any) -> float:

@@ -188,9 +188,14 @@ def _analyzed(data: Path, row: Mapping[str, Any], gpu: Gpu, weights: Weights) ->
     """Return what a recording says of a GPU; None where nothing can be said."""
     trace = load_trace(data / TRACES / row["trace"])
     try:
-        report = analyze_trace(trace, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
+        return predict_on(trace, gpu, weights)
     except InputError:
         return None
+
+
+def predict_on(trace: Trace, gpu: Gpu, weights: Weights) -> GpuPrediction:
+    """Return what a trace says of a GPU, by models that did not train on it."""
+    report = analyze_trace(trace, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
     return next(item for item in report.predictions if item.gpu == gpu.name)
 
 

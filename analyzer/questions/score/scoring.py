@@ -11,7 +11,6 @@ from ....arrays import Floats
 from ....errors import InputError
 from ....formats.files.open import load_trace
 from ....formats.measured.ops_file import read_ops
-from ....formats.trace.tables import Trace
 from ....progress import tell
 from ....specs.catalog import load_catalog
 from ....specs.match import find_gpu
@@ -26,7 +25,7 @@ from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
 from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows, throughput_entries
-from .own_networks import score_own
+from .own_networks import predict_on, score_own
 from .report import Score, ScoreRow, Split, TraceRow, WorstRow
 from .rows import PredictedSamples, codes_of, predict_samples
 from .serving import score_serving
@@ -226,14 +225,9 @@ def _score_workload(workload: str, paths: list[Path], weights: Weights) -> list[
     for source, target in permutations(paths, 2):
         there, here = measured[target], measured[source]
         if there.gpu is not None and here.gpu not in (None, there.gpu):
-            rows.append(_row(workload, source, target, _predict(traces[source], there.gpu, weights), there))
+            gpu = find_gpu(load_catalog(), there.gpu)
+            rows.append(_row(workload, source, target, predict_on(traces[source], gpu, weights), there))
     return rows
-
-
-def _predict(trace: Trace, gpu_name: str, weights: Weights) -> GpuPrediction:
-    gpu = find_gpu(load_catalog(), gpu_name)
-    report = analyze_trace(trace, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
-    return next(row for row in report.predictions if row.gpu == gpu.name)
 
 
 def _row(workload: str, source: Path, target: Path, predicted: GpuPrediction, measured: Source) -> TraceRow:

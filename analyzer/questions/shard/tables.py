@@ -11,7 +11,7 @@ from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.trace.printable import clean_text, list_names
 from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
-from ....formats.trace.tables import Phase, Trace
+from ....formats.trace.tables import Phase, Trace, distinct_calls
 from ....records import dataclass, replace
 from ....specs.documents import read_table
 from ...recorded.window import Window
@@ -121,19 +121,13 @@ def find_steps(
         shapes[table.rows, table.width] = shapes.get((table.rows, table.width), 0) + 1
     found: dict[tuple[int, int], list[TableStep]] = {shape: [] for shape in shapes}
     rows = window.op_rows[trace.ops.phase[window.op_rows] == Phase.OPTIMIZER]
-    numbers, counts = np.unique(
-        np.stack([trace.ops.name[rows], trace.ops.signature[rows]], axis=1), axis=0, return_counts=True
-    )
-    for (name, number), count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        if number < 0:
-            continue
-        signature = trace.signatures[number]
+    for name, signature, count in distinct_calls(trace, rows):
         for shape, tables_of_shape in shapes.items():
             positions = _positions(signature.arguments, shape)
             if positions:
                 single = Signature(_single(signature.arguments, shape), _single(signature.results, shape))
                 calls = count * positions / tables_of_shape
-                found[shape].append(TableStep(op=trace.strings[name], signature=single, calls=calls))
+                found[shape].append(TableStep(op=name, signature=single, calls=calls))
     return found
 
 

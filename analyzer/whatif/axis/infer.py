@@ -9,7 +9,7 @@ import numpy as np
 from ....arrays import Rows
 from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
-from ....formats.trace.tables import Phase, Trace
+from ....formats.trace.tables import Phase, Trace, distinct_calls
 from ..calls import SignatureLayout, layout_of, short_name
 from ..op_rules import WEIGHTS
 
@@ -150,10 +150,8 @@ def _appended(first: TensorSpec, second: TensorSpec) -> Iterator[tuple[int, int]
 
 def _forward_calls(trace: Trace, wanted: tuple[str, ...] = ()) -> Iterator[tuple[str, SignatureLayout, int]]:
     """Yield each distinct call of the forward pass, or of `wanted` ops: short name, tensors, how often it is made."""
-    forward = np.isin(trace.ops.phase, (Phase.FORWARD, Phase.OTHER)) & (trace.ops.signature >= 0)
+    forward = np.isin(trace.ops.phase, (Phase.FORWARD, Phase.OTHER))
     if wanted:
         forward &= np.array([short_name(text) in wanted for text in trace.strings], dtype=bool)[trace.ops.name]
-    names, signatures = trace.ops.name[forward], trace.ops.signature[forward]
-    pairs, counts = np.unique(np.stack([names, signatures]), axis=1, return_counts=True)
-    for name, signature, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-        yield short_name(trace.strings[name]), layout_of(trace.signatures[signature]), count
+    for name, signature, count in distinct_calls(trace, forward):
+        yield short_name(name), layout_of(signature), count

@@ -11,7 +11,7 @@ import numpy as np
 from ....errors import InputError
 from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
-from ....formats.trace.tables import Phase, Trace
+from ....formats.trace.tables import Phase, Trace, distinct_calls
 from ....records import dataclass, field, replace
 from ..calls import Rewriter, SignatureLayout, Tensors, broadcasts, layout_of, operands_of, replace_tensors, short_name
 from ..op_rules import WEIGHTS
@@ -84,15 +84,13 @@ def build_guess(trace: Trace, axis: Axis) -> Guess:
     """Collect the leading sizes of forward products that are multiples of the batch, or all tokens of the samples."""
     if not axis.is_batch:
         return Guess(axis, frozenset([axis.samples * axis.before] if axis.samples else []))
-    forward = (trace.ops.phase != Phase.BACKWARD) & (trace.ops.signature >= 0)
-    pairs = np.unique(np.stack([trace.ops.name[forward], trace.ops.signature[forward]]), axis=1)
     counts: Counter[int] = Counter()
-    for name, number in zip(*pairs.tolist(), strict=True):
-        short = short_name(trace.strings[name])
+    for name, signature, _ in distinct_calls(trace, trace.ops.phase != Phase.BACKWARD):
+        short = short_name(name)
         first = _PRODUCTS.get(short, _BATCHED.get(short))
         if first is None:
             continue
-        layout = layout_of(trace.signatures[number])
+        layout = layout_of(signature)
         for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
             is_rows = len(spec.shape) == (3 if short in _BATCHED else 2)
             if position == first and is_rows and spec.shape[0] % axis.before == 0:

@@ -16,10 +16,6 @@ DYNAMIC_FLOPS = QUANTISE_FLOPS + 1
 ROTATION_FLOPS = 3
 # x·sigmoid(x) 5, times the other half 1.
 GATED_FLOPS = 6
-# The gradients of gate and value: sigmoid again 4, products and sums 6.
-GATED_BACKWARD_FLOPS = 10
-# tanh form of GELU, as the elementwise table counts it.
-GELU_FLOPS = 9
 # Gradients of input and scale, as for aten's layer norm.
 NORM_BACKWARD_FLOPS = 12
 
@@ -114,19 +110,6 @@ def gate_pair(signature: Signature) -> Work:
     """Gate one tensor with another of its size into a new one."""
     gates, values = tensor_at(signature, 0), tensor_at(signature, 1)
     return pass_over(_POINTWISE, GATED_FLOPS * values.element_count, (gates, values), (values,))
-
-
-def gate_pair_backward(signature: Signature) -> Work:
-    """Read the gradient, gates and values, write two gradients."""
-    gradient = tensor_at(signature, 0)
-    flops = GATED_BACKWARD_FLOPS * gradient.element_count
-    return pass_over(_POINTWISE, flops, (gradient,) * 3, (gradient,) * 2)
-
-
-def activate(signature: Signature) -> Work:
-    """Write an activation to the first tensor."""
-    out, x = tensor_at(signature, 0), tensor_at(signature, 1)
-    return pass_over(_POINTWISE, GELU_FLOPS * x.element_count, (x,), (out,))
 
 
 def rotate(signature: Signature) -> Work:
