@@ -42,7 +42,8 @@ def loop_lengths(iterations: IterationNodes, graph: Graph, timing: Timing, runs:
     launched = iterations.launched
     begun = (ends[launched] - timing.node_ns(launched)).min(axis=0)
     gpu, held = ends[launched].max(axis=0) - begun, ends[last] - begun
-    return np.minimum(np.maximum.reduce((host, gpu, 0.5 * (held + length_ns))), length_ns)
+    said: Floats = np.minimum(np.maximum.reduce((host, gpu, 0.5 * (held + length_ns))), length_ns)
+    return said
 
 
 _ENDS: Final = 4

@@ -107,7 +107,8 @@ def recorded_rows(trace: Trace) -> Rows:
     """Return the outermost ops that a dispatch mode sees."""
     rows = topmost_rows(trace, [is_dispatched(name) for name in trace.strings])
     is_noise = np.array([name in NOISE for name in trace.strings], dtype=bool)
-    return rows[~is_noise[trace.ops.name[rows]]]
+    kept: Rows = rows[~is_noise[trace.ops.name[rows]]]
+    return kept
 
 
 def is_dispatched(name: str) -> bool:

@@ -182,7 +182,7 @@ def _merge(module: nn.Module, names: tuple[str, ...]) -> None:
         part.forward = partial(run, place)
 
 
-def _normalize(module: Any, sums: _Sums, plain: Any, x: Tensor, *rest: Any) -> Tensor:
+def _normalize(module: Any, sums: _Sums, plain: Any, x: Tensor, *rest: Any) -> Any:
     if rest:
         return plain(x, *rest)
     waiting, epsilon = sums.waiting, getattr(module, "variance_epsilon", getattr(module, "eps", 1e-6))
@@ -209,13 +209,13 @@ def _route(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return logits, *torch.ops._moe_C.topk_softmax(weights, chosen, torch.empty_like(chosen), logits)
 
 
-def _run_block(module: Any, x: Tensor) -> Tensor:
+def _run_block(module: Any, x: Tensor) -> Any:
     joined = module.gate_up_proj if hasattr(module, "gate_up_proj") else module.joined_projection
     both = functional.linear(x, joined.weight, joined.bias)
     return module.down_proj(torch.ops._C.silu_and_mul(both.new_empty(*both.shape[:-1], both.shape[-1] // 2), both))
 
 
-def _run_experts(module: Any, x: Tensor, chosen: Tensor, weights: Tensor, *_: Any) -> Tensor:
+def _run_experts(module: Any, x: Tensor, chosen: Tensor, weights: Tensor, *_: Any) -> Any:
     parts = [getattr(module, "gate_up_proj" if module.has_gate else "up_proj"), module.down_proj]
     turned = [part.transpose(1, 2) if module.is_transposed else part for part in parts]
     return torch.ops.vllm.outplace_fused_experts(x, *turned, weights, chosen)
@@ -236,7 +236,7 @@ def _attend(module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **o
 
 
 def _shape_attention(query: Tensor, _key: Tensor, value: Tensor, *_: Any) -> Tensor:
-    batch, heads, tokens, _ = query.shape
+    batch, heads, tokens = query.shape[:3]
     return query.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)
 
 

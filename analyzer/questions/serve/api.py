@@ -238,8 +238,8 @@ def _check_load(asked: ServeOptions, users: tuple[int, ...], sequences: tuple[in
         if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
     if asked.step_tokens is not None and asked.step_tokens < (few := min(sequences, default=0)):
-        given = parameter("step_tokens", asked.step_tokens)
-        raise InputError(f"{given}: expected as many as sequences at least: {parameter('max_sequences', few)}")
+        tokens = parameter("step_tokens", asked.step_tokens)
+        raise InputError(f"{tokens}: expected as many as sequences at least: {parameter('max_sequences', few)}")
     if loads in (["requests"], ["calibrate"]) and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
         unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
         raise InputError(f"{parameter(loads[0])} says what is asked and when: it goes without {unused}")

@@ -34,7 +34,7 @@ FLASH2, FLASH3, CUDNN, EFFICIENT = (
     AttentionKernel.EFFICIENT,
 )
 MATH, TRITON, CK = AttentionKernel.MATH, AttentionKernel.TRITON, AttentionKernel.CK
-FIXED, FLASH_FIRST, CUDNN_FIRST = Dispatch
+FIXED, FLASH_FIRST, CUDNN_FIRST, SERVED = Dispatch
 
 
 def problem(**columns: int | float) -> AttentionProblems:
@@ -75,6 +75,8 @@ def times(*names: str, **columns: int | float) -> Floats:
         (MI100, FLASH2, FLASH_FIRST, MATH),
         (H100, TRITON, FLASH_FIRST, FLASH2),
         (H100, MATH, CUDNN_FIRST, MATH),
+        (H100, FLASH2, SERVED, AttentionKernel.PAGED),
+        (B200, FLASH2, SERVED, AttentionKernel.TENSORRT_LLM),
     ],
 )
 def test_pytorch_chooses_by_gpu_and_version(
@@ -102,7 +104,7 @@ def test_what_is_asked_for_runs_where_it_exists(gpu: str, asked: AttentionKernel
 
 
 @pytest.mark.parametrize("gpu", [V100, A100, H100, B200])
-@pytest.mark.parametrize("dispatch", list(Dispatch))
+@pytest.mark.parametrize("dispatch", [FIXED, FLASH_FIRST, CUDNN_FIRST])
 def test_fp32_runs_memory_efficient_kernels(gpu: str, dispatch: Dispatch) -> None:
     assert runs(gpu, dispatch=dispatch, arithmetic=ArithmeticFormat.FP32) is EFFICIENT
 

@@ -16,6 +16,7 @@ from wavecast.analyzer.work.work import (
     RowDims,
     StateRule,
     StateSpaceDims,
+    TokenKernel,
     Work,
 )
 from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
@@ -83,7 +84,9 @@ def test_row_ops_move_their_tensors_once(
 
 
 def test_norms_name_their_rows() -> None:
-    assert known("_C::rms_norm", ROWS, ROWS, bf16(HIDDEN), 1e-5).dims == RowDims(rows=TOKENS, columns=HIDDEN)
+    assert known("_C::rms_norm", ROWS, ROWS, bf16(HIDDEN), 1e-5).dims == RowDims(
+        rows=TOKENS, columns=HIDDEN, token_kernel=TokenKernel.NORM
+    )
 
 
 M, N, K = 32, 512, 256

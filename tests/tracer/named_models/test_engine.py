@@ -73,7 +73,7 @@ def test_a_decoding_step_is_an_engines(tmp_path: Path, config: dict[str, Any]) -
     assert ops["_C::fused_add_rms_norm"] == 2 * LAYERS
     assert ops["_C_cache_ops::reshape_and_cache_flash"] == LAYERS
     assert ops["vllm::outplace_fused_experts" if config is MOE else "_C::silu_and_mul"] == LAYERS
-    assert not ops.keys() & {"aten::cat", "aten::clone", "aten::add", "aten::add_"}  # no copy of the cache, no sum alone
+    assert not ops.keys() & {"aten::cat", "aten::clone", "aten::add", "aten::add_"}  # no copy, no sum alone
     assert infer_cached_tokens(trace) == (CACHED, 1)
     assert is_replayed(trace)
     (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
@@ -86,7 +86,7 @@ def test_a_prompts_step_is_an_engines_and_is_launched_kernel_by_kernel(tmp_path:
     assert not is_replayed(load_trace(path))
     (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
     step = (0, 0, BATCH, BATCH * 1024, 1024.0, 0.0)
-    assert found.iteration_ns == pytest.approx(served_ns(tmp_path / "config.json", *step), rel=0.05)
+    assert found.iteration_ns == pytest.approx(served_ns(tmp_path / "config.json", *step), rel=0.1)
 
 
 @pytest.mark.parametrize("config", [LLAMA, MOE], ids=["llama", "experts"])
@@ -107,8 +107,8 @@ def test_ranks_share_heads_caches_and_experts(tmp_path: Path, config: dict[str, 
 
 def test_another_batch_is_as_recorded_with_it(tmp_path: Path) -> None:
     path, _ = run(tmp_path, LLAMA, "--cached-tokens", str(CACHED))
-    asked = {"batch_size": 2 * BATCH, "cached_tokens": 2 * CACHED}
-    (found,) = wavecast.analyze(path, to="H100 SXM5 80GB", **asked).report.predictions
+    asked = wavecast.analyze(path, to="H100 SXM5 80GB", batch=2 * BATCH, cached_tokens=2 * CACHED)
+    (found,) = asked.report.predictions
     path, _ = run(tmp_path, LLAMA, "--batch-size", str(2 * BATCH), "--cached-tokens", str(2 * CACHED))
     (recorded,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
     assert found.iteration_ns == pytest.approx(recorded.iteration_ns, rel=1e-3)
