@@ -32,6 +32,8 @@ from wavecast.mlp_weights.train.half_widths import (
     FEW_CHIPS,
     FOREIGN_FACTOR,
     UNMEASURED_HALF_WIDTH,
+    USUAL_SPREAD,
+    Z,
     class_factors,
     fit_intervals,
     half_width_table,
@@ -196,14 +198,15 @@ def test_intervals_widen_for_chips_that_differ() -> None:
     _, alike = spread_out(dict.fromkeys(pool.chips, 0.1))
     tables = [fit_intervals(pool, item, item, 0.0, 0.7, groups=1) for item in (inner, alike)]
     widths = [table.half_width[0, 2] * table.class_factor[:, 0] for table in tables]
-    assert (widths[0] > 1.2 * widths[1]).all()
+    assert (widths[0] > 1.3 * widths[1]).all()
 
 
 def test_a_class_takes_what_its_own_chips_need() -> None:
     hbm, gddr, amd = (GPU_CLASSES.index(item) for item in (GpuClass.HBM, GpuClass.GDDR, GpuClass.AMD))
     needed = [{"GH100": 0.0, "GA100": 0.0, "AD102": 0.5}]
     factor = class_factors(needed, {"GH100": hbm, "GA100": hbm, "AD102": gddr})[:, 0]
-    assert np.log(factor[hbm]) == pytest.approx(0.5 / 4)
+    mean, spread = 0.5 / 4, np.std([0.0, 0.0, 0.5], ddof=1)
+    assert np.log(factor[hbm]) == pytest.approx(mean / 3 + Z * spread / np.sqrt(3))
     assert np.log(factor[gddr]) == pytest.approx(0.5)
     assert factor[amd] == pytest.approx(FOREIGN_FACTOR * np.exp(0.5))
 
@@ -227,11 +230,18 @@ def test_a_chip_without_rows_of_a_group_is_unseen_there() -> None:
     assert (apart[1] > 0).tolist() == [gpu.name.startswith("A100") for gpu in pool.gpus]
 
 
-def test_a_group_that_no_chip_judges_takes_what_chips_need_elsewhere() -> None:
+def test_a_group_of_one_chip_is_widened_by_what_other_groups_show() -> None:
     hbm = GPU_CLASSES.index(GpuClass.HBM)
-    needed = [{"GH100": 0.4, "GA100": -0.4}, {"GH100": 0.2, "GA100": 0.4}, {}]
-    factor = class_factors(needed, {"GH100": hbm, "GA100": hbm})
-    assert np.log(factor[hbm]) == pytest.approx([0.4, 0.4, 0.3])
+    needed = {"GH100": 0.4, "GA100": -0.4, "GB100": 0.0}
+    factor = class_factors([needed, {}], dict.fromkeys(needed, hbm))
+    assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.std([0.4, -0.4, 0.0], ddof=1))
+
+
+def test_the_difference_of_two_chips_counts_as_much_as_the_usual_one() -> None:
+    hbm = GPU_CLASSES.index(GpuClass.HBM)
+    for apart in (0.0, 0.6):
+        factor = class_factors([{"GH100": apart, "GA100": -apart}, {}], {"GH100": hbm, "GA100": hbm})
+        assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.sqrt((USUAL_SPREAD**2 + 2 * apart**2) / 2))
 
 
 def test_a_misfit_of_one_size_on_one_chip_does_not_widen_the_others() -> None:
