@@ -73,7 +73,12 @@ def test_a_decoding_step_is_an_engines(tmp_path: Path, config: dict[str, Any]) -
     assert ops["_C::fused_add_rms_norm"] == 2 * LAYERS
     assert ops["_C_cache_ops::reshape_and_cache_flash"] == LAYERS
     assert ops["vllm::outplace_fused_experts" if config is MOE else "_C::silu_and_mul"] == LAYERS
-    assert not ops.keys() & {"aten::cat", "aten::clone", "aten::add", "aten::add_"}  # no copy of the cache, no sum alone
+    assert not ops.keys() & {
+        "aten::cat",
+        "aten::clone",
+        "aten::add",
+        "aten::add_",
+    }  # no copy of the cache, no sum alone
     assert infer_cached_tokens(trace) == (CACHED, 1)
     assert is_replayed(trace)
     (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions

@@ -1,4 +1,4 @@
-"""Sweeps and sensitivities as charts: a line with its interval and its knee, a map of two parameters, sorted bars."""
+"""Sweeps as charts: a line with its interval and its knee, a map of two parameters, bars of names."""
 
 from typing import Any, Final
 
@@ -6,9 +6,9 @@ from .....formats.trace.printable import clean_text
 from ....page import plot
 from ....page.page import Chart
 from ....page.plot import DASHES, HEAT_INK, Spec
-from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, VERMILLION
-from ..report import Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
-from .words import LIMIT_WORDS, any_value, both_words, faster_words, interval_words, value_words
+from ....page.vega import BLUE, GREEN, GREY, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, VERMILLION
+from ..report import Knee, SweepAxis, SweepLimit, SweepReport
+from .words import LIMIT_WORDS, both_words, faster_words, interval_words, value_words
 
 FEW_LINES: Final = 5
 """Values of a second parameter that lines tell apart; more make a map."""
@@ -266,38 +266,4 @@ def _tooltips(report: SweepReport) -> list[dict[str, Any]]:
         ("ms", "iteration, ms", ".4~g"),
         ("limit", "most time"),
         ("extrapolated", "extrapolated"),
-    )
-
-
-def sensitivity_chart(report: SensitivityReport) -> Chart:
-    """Return what one per cent more of each figure gives, as bars, most first."""
-    rows = [
-        {
-            "name": item.name,
-            "now": any_value(item.base, item.unit, is_ratio=item.name == "host"),
-            "gain": -item.elasticity,
-            "least": -item.high,
-            "most": -item.low,
-            "busy": -item.busy_elasticity,
-        }
-        for item in report.figures
-    ]
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
-    x = plot.quantitative("gain", "% faster for 1 % more of it")
-    busy = "% less GPU-busy time"
-    told = plot.said(("name", "figure"), ("now", "now"), ("gain", "% faster", ".3f"), ("busy", busy, ".3f"))
-    steps = {"x": x | {"field": "least"}, "x2": {"field": "most"}, "y": y}
-    mark = {"x": x | {"field": "busy"}, "y": y, "tooltip": told}
-    layers = [
-        plot.marks("bar", {"x": x, "y": y, "tooltip": told}, color=BLUE, height={"band": 0.6}),
-        plot.marks("rule", steps, color=INK, strokeWidth=2),
-        plot.marks("tick", mark, color=VERMILLION, thickness=2, height={"band": 0.6}),
-    ]
-    named = "; ".join(f"{item.name} {-item.elasticity:.2f} %" for item in report.figures[:4])
-    return plot.build_chart(
-        f"{clean_text(report.gpu)}: what 1 % more buys (line: other steps; orange: of the GPU-busy time)",
-        f"Bars of how much faster the iteration gets with one per cent more of each figure: {named}.",
-        {"height": 26 * len(rows) + 20, "layer": layers},
-        rows,
-        {"name": "figure", "now": "now", "gain": "% faster for 1 % more", "busy": busy},
     )
