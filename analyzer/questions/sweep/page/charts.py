@@ -138,10 +138,9 @@ def _time_chart(report: SweepReport) -> Chart:
         for point in report.points
         for number, limit in enumerate(limits)
     ]
-    x = _names_encoding(axis) if is_named else _x_encoding(axis)
     colours = {LIMIT_WORDS[limit]: _COLOURS[limit] for limit in limits}
     encoding = {
-        "x": x,
+        "x": _x_encoding(axis),
         "y": plot.quantitative("ms", "iteration, ms", stack="zero"),
         "color": plot.coloured("part", None, colours) | {"sort": list(colours), "legend": {"labelLimit": 280}},
         "order": {"field": "order"},
@@ -155,7 +154,7 @@ def _time_chart(report: SweepReport) -> Chart:
 
 
 def _bars_of_names(report: SweepReport) -> Chart:
-    x = _names_encoding(report.axes[0])
+    x = _x_encoding(report.axes[0])
     bar = {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}
     ends = {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}
     layers = [plot.marks("bar", bar, color=BLUE, width={"band": 0.5}), plot.marks("rule", ends, color=MUTED)]
@@ -165,15 +164,13 @@ def _bars_of_names(report: SweepReport) -> Chart:
 def _lines_chart(report: SweepReport) -> Chart:
     """Return a line for each value of the second parameter."""
     first, second = report.axes
-    is_named = isinstance(first.values[0], str)
     lines = [both_words(second, at) for at in range(len(second.values))]
     colour = plot.coloured("line", second.name) | {
         "sort": lines,
         "scale": {"range": [BLUE, VERMILLION, GREEN, PLUM, OLIVE]},
         "legend": {"symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 3},
     }
-    x, y = _names_encoding(first) if is_named else _x_encoding(first), _y_encoding("speed", report)
-    common = {"x": x, "y": y, "color": colour}
+    common = {"x": _x_encoding(first), "y": _y_encoding("speed", report), "color": colour}
     fill = {"condition": {"test": "datum.extrapolated", "value": PAPER}, **colour, "legend": None}
     layers = [
         plot.marks("area", common | {"y": _y_encoding("low", report), "y2": {"field": "high"}}, opacity=0.12),
@@ -237,6 +234,8 @@ def _scaled(axis: SweepAxis) -> tuple[list[float], str]:
 
 
 def _x_encoding(axis: SweepAxis) -> Spec:
+    if isinstance(axis.values[0], str):
+        return {"field": "value", "type": "nominal", "sort": None, "title": axis.name, "axis": {"labelAngle": 0}}
     values, unit = _scaled(axis)
     ticks = values if len(values) <= 10 else values[:: (len(values) + 8) // 9]
     is_one = max(values) <= min(values)
@@ -246,10 +245,6 @@ def _x_encoding(axis: SweepAxis) -> Spec:
         scale={"zero": False} if is_one else {"type": "log", "domain": [min(values), max(values)], "nice": False},
         axis={"values": ticks, "format": ".3~g", "labelOverlap": True},
     )
-
-
-def _names_encoding(axis: SweepAxis) -> dict[str, Any]:
-    return {"field": "value", "type": "nominal", "sort": None, "title": axis.name, "axis": {"labelAngle": 0}}
 
 
 def _y_encoding(field: str, report: SweepReport, *, from_zero: bool = False) -> dict[str, Any]:
