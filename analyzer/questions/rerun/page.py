@@ -22,7 +22,6 @@ from ...page.encoding import attributes, encode_json
 from ...page.names import short_name
 from ...page.page import Page, build_page, facts, join_passages, notes, warnings
 from ...page.quantity import (
-    TimeUnit,
     common_time_unit,
     format_change,
     format_count,
@@ -32,10 +31,15 @@ from ...page.quantity import (
     format_time,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from .report import FamilyRow, LeftOut, RerunOp, RerunReport
+from .report import FamilyRow, RerunOp, RerunReport
 
 LEFT_OUT_ROWS: Final = 8
 """Rows of what was not re-run; JSON holds all."""
+_ORIGINS: Final[dict[str, str]] = {
+    "shapes": "shapes alone",
+    "cpu": "on a CPU",
+    "host": "on the host of a GPU whose kernels are not in the file",
+}
 
 
 def describe_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
@@ -51,7 +55,8 @@ def describe_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
 def _facts(report: RerunReport, name: str) -> Iterator[tuple[str, str]]:
     kind = "" if report.is_gpu else ", a CPU"
     yield "re-run", f"{clean_text(name)} on {clean_text(report.device)}{kind}, {clean_text(report.framework)}"
-    yield "recorded", _origin(report)
+    on = f"on {clean_text(report.source or 'a GPU that is not catalogued')}"
+    yield "recorded", _ORIGINS.get(report.capture, on)
     yield "predicted", _prediction(report)
     share = "" if report.weighed_by is None else f", {format_share(report.rerun_ratio)} of the {report.weighed_by} time"
     yield "covered", f"{report.rerun_call_count:,} of {format_count(report.call_count, 'call')}{share}"
@@ -62,16 +67,6 @@ def _facts(report: RerunReport, name: str) -> Iterator[tuple[str, str]]:
         share = format_share(inside.covered_ns / inside.measured_ns)
         yield "intervals", f"{inside.covered_op_count:,} of {counted} within the 90 % interval, {share} of the time"
     yield from _whole(report)
-
-
-def _origin(report: RerunReport) -> str:
-    if report.capture == "shapes":
-        return "shapes alone"
-    if report.capture == "cpu":
-        return "on a CPU"
-    if report.capture == "host":
-        return "on the host of a GPU whose kernels are not in the file"
-    return f"on {clean_text(report.source or 'a GPU that is not catalogued')}"
 
 
 def _prediction(report: RerunReport) -> str:
@@ -178,21 +173,17 @@ def _left_out_sheet(report: RerunReport) -> Sheet:
     unit = common_time_unit(row.time_ns for row in rows)
     whole_ns = sum(item.weight_ns for item in report.ops if item.rerun_ns is not None)
     whole_ns += sum(item.time_ns for item in report.left_out)
+    is_known = report.weighed_by is not None and whole_ns > 0
     columns = (
         name_column("op", (short_name(row.op) for row in rows)),
         count_column("calls", (row.count for row in rows), rank=1),
-        *_left_out_times(rows, unit, whole_ns if report.weighed_by is not None else 0.0),
+        time_column("time", (row.time_ns if is_known else None for row in rows), unit, rank=1),
+        share_column("share", (row.time_ns / whole_ns if is_known else None for row in rows)),
         reason_column("why", (row.reason for row in rows)),
     )
     more = len(report.left_out) - len(rows)
     title = "Not re-run" + (f", {format_count(more, 'more op')} left out" if more else "")
     return drop_empty_columns(Sheet(title=title, columns=columns))
-
-
-def _left_out_times(rows: Sequence[LeftOut], unit: TimeUnit, whole_ns: float) -> Iterator[SheetColumn]:
-    if whole_ns > 0:
-        yield time_column("time", (row.time_ns for row in rows), unit, rank=1)
-        yield share_column("share", (row.time_ns / whole_ns for row in rows))
 
 
 def _notes(report: RerunReport) -> Iterator[str]:

@@ -203,7 +203,7 @@ class _Sharding:
     def shard(self, trace: Trace, plan: ParallelPlan, rules: Mapping[str, ShardKind]) -> Sharded:
         """Return `shard_tensors` of a trace that has the plan's micro batch; with rules of a file, every time anew."""
         if rules:
-            return shard_tensors(trace, plan, {pattern: str(kind) for pattern, kind in rules.items()})
+            return shard_tensors(trace, plan, rules)
         key = (plan.tp, plan.splits_tokens, plan.cp, plan.ep, plan.micro_batch, plan.overlap_tensor, plan.dispatch)
         if key not in self._found:
             self._found[key] = shard_tensors(trace, plan)

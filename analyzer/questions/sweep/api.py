@@ -10,7 +10,7 @@ import click
 
 from ....errors import InputError, parameter
 from ....records import dataclass
-from ...asking.answer import Drawn, PicturedReport, trace_name
+from ...asking.answer import Drawn, PicturedReport, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedRecording, AskedSource
@@ -68,7 +68,7 @@ class SweepAnswer(PicturedReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SensitivityAnswer(PicturedReport):
+class SensitivityAnswer(Report):
     """Hold what 1 % more of each figure buys: `report` has the figures. Its table is `figures`: a row per figure."""
 
     name: str
@@ -84,18 +84,6 @@ class SensitivityAnswer(PicturedReport):
             json=lambda: draw_sensitivity_json(self.report),
             tables={"figures": lambda: figure_table(self.report)},
         )
-
-    def illustrated_page(self) -> Page:
-        """Return it with its chart."""
-        from ...page.plot import place_charts
-
-        return place_charts(self.page(), lead=[self.chart()])
-
-    def chart(self) -> Chart:
-        """Return what each figure gives, as bars."""
-        from .page.charts import sensitivity_chart
-
-        return sensitivity_chart(self.report)
 
     def _headline(self) -> str:
         most = self.report.figures[0]

@@ -16,8 +16,8 @@ def sweep(trace: Path, vary: tuple[str, ...], **asked: Any) -> SweepAnswer | Sen
     """Predict the iteration recorded in TRACE while one or two parameters vary.
 
     How much faster each value is, where more of it stops to help, and what the time goes to there.
-    Without --vary: what 1 % more of each figure of the GPU's datasheet buys. A file that ends in
-    .svg or .png gets the picture.
+    Without --vary: what 1 % more of each figure of the GPU's datasheet buys. With it, a file
+    that ends in .svg or .png gets the picture.
 
     \b
     Examples:

@@ -47,10 +47,11 @@ class ShardKind(StrEnum):
     """Name how the parameters of a module are shared among tensor-parallel, or expert-parallel, ranks."""
 
     COLUMN = "column"
-    """By output features."""
+    """By the output features of a product."""
     ROW = "row"
-    """By input features."""
+    """By its input features: results are summands."""
     VOCABULARY = "vocab"
+    """By the rows of a table, or the classes of scores."""
     REPLICATE = "replicate"
     EXPERT = "expert"
 

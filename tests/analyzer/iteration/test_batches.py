@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.analyzer.iteration.batches import EQUAL_RATIO, with_batches
 from wavecast.analyzer.iteration.report import AnalysisReport, BatchChoice
 from wavecast.analyzer.questions.analyze.page.page import describe_report
-from wavecast.analyzer.questions.analyze.page.records import BATCH_COLUMNS, gpu_table
+from wavecast.analyzer.questions.analyze.page.records import gpu_table
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.trace.column import build_table
@@ -93,7 +93,7 @@ def test_a_scenario_holds_for_every_batch(found: AnalysisReport, recorded: Trace
 def test_the_page_and_the_table_show_them(found: AnalysisReport) -> None:
     page = str(describe_report(found, name="gpt2"))
     assert "largest" in page
-    assert gpu_table(found).to_csv().splitlines()[0].endswith(",".join(BATCH_COLUMNS))
+    assert gpu_table(found).to_csv().splitlines()[0].endswith(",".join(item.name for item in fields(BatchChoice)))
 
 
 def test_the_columns_stay_away_unasked(found: AnalysisReport) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import wavecast
-from wavecast import SensitivityAnswer, SweepAnswer
+from wavecast import SweepAnswer
 from wavecast.analyzer.page.page import Chart, Page
-from wavecast.analyzer.questions.sweep.page.charts import sensitivity_chart, sweep_charts
+from wavecast.analyzer.questions.sweep.page.charts import sweep_charts
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,6 @@ def test_charts_name_fields_of_their_rows(sample: Path) -> None:
     for answer in (line, grid, lines, bars):
         assert isinstance(answer, SweepAnswer)
         charts += sweep_charts(answer.report)
-    sensitivity = wavecast.sweep(sample, on="l40s")
-    assert isinstance(sensitivity, SensitivityAnswer)
-    charts.append(sensitivity_chart(sensitivity.report))
     for chart in charts:
         known = {name for row in chart.rows for name in row}
         assert set(fields_of(chart.spec)) - {"words"} <= known

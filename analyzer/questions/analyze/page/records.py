@@ -3,7 +3,6 @@
 The columns of a table change with what is asked, never with the data.
 """
 
-from dataclasses import fields
 from typing import Any, Final
 
 from ....iteration.decision.selection import choose_gpus
@@ -32,8 +31,6 @@ GPU_COLUMNS: Final = (
     "mean_power_w", "samples_per_j", "tokens_per_j", "loop_ns", "loop_low_ns", "loop_high_ns",
 )  # fmt: skip
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
-BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))
-"""Last, where other batches were asked about."""
 
 
 def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:

@@ -1,1 +1,1 @@
-"""Sweeps and sensitivities: in words and sheets, as JSON and CSV, and as charts."""
+"""Sweeps and sensitivities in words and sheets, as JSON and CSV; sweeps as charts."""

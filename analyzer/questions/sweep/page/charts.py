@@ -1,4 +1,4 @@
-"""Sweeps and sensitivities as charts: a line with its interval and its knee, a map of two parameters, sorted bars."""
+"""Sweeps as charts: a line with its interval and its knee, a map of two parameters, bars of names."""
 
 from typing import Any, Final
 
@@ -6,9 +6,9 @@ from .....formats.trace.printable import clean_text
 from ....page import plot
 from ....page.page import Chart
 from ....page.plot import DASHES, HEAT_INK, Spec
-from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, VERMILLION
-from ..report import Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
-from .words import LIMIT_WORDS, any_value, both_words, faster_words, interval_words, value_words
+from ....page.vega import BLUE, GREEN, GREY, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, VERMILLION
+from ..report import Knee, SweepAxis, SweepLimit, SweepReport
+from .words import LIMIT_WORDS, both_words, faster_words, interval_words, value_words
 
 FEW_LINES: Final = 5
 """Values of a second parameter that lines tell apart; more make a map."""
@@ -138,10 +138,9 @@ def _time_chart(report: SweepReport) -> Chart:
         for point in report.points
         for number, limit in enumerate(limits)
     ]
-    x = _names_encoding(axis) if is_named else _x_encoding(axis)
     colours = {LIMIT_WORDS[limit]: _COLOURS[limit] for limit in limits}
     encoding = {
-        "x": x,
+        "x": _x_encoding(axis),
         "y": plot.quantitative("ms", "iteration, ms", stack="zero"),
         "color": plot.coloured("part", None, colours) | {"sort": list(colours), "legend": {"labelLimit": 280}},
         "order": {"field": "order"},
@@ -155,7 +154,7 @@ def _time_chart(report: SweepReport) -> Chart:
 
 
 def _bars_of_names(report: SweepReport) -> Chart:
-    x = _names_encoding(report.axes[0])
+    x = _x_encoding(report.axes[0])
     bar = {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}
     ends = {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}
     layers = [plot.marks("bar", bar, color=BLUE, width={"band": 0.5}), plot.marks("rule", ends, color=MUTED)]
@@ -165,15 +164,13 @@ def _bars_of_names(report: SweepReport) -> Chart:
 def _lines_chart(report: SweepReport) -> Chart:
     """Return a line for each value of the second parameter."""
     first, second = report.axes
-    is_named = isinstance(first.values[0], str)
     lines = [both_words(second, at) for at in range(len(second.values))]
     colour = plot.coloured("line", second.name) | {
         "sort": lines,
         "scale": {"range": [BLUE, VERMILLION, GREEN, PLUM, OLIVE]},
         "legend": {"symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 3},
     }
-    x, y = _names_encoding(first) if is_named else _x_encoding(first), _y_encoding("speed", report)
-    common = {"x": x, "y": y, "color": colour}
+    common = {"x": _x_encoding(first), "y": _y_encoding("speed", report), "color": colour}
     fill = {"condition": {"test": "datum.extrapolated", "value": PAPER}, **colour, "legend": None}
     layers = [
         plot.marks("area", common | {"y": _y_encoding("low", report), "y2": {"field": "high"}}, opacity=0.12),
@@ -237,6 +234,8 @@ def _scaled(axis: SweepAxis) -> tuple[list[float], str]:
 
 
 def _x_encoding(axis: SweepAxis) -> Spec:
+    if isinstance(axis.values[0], str):
+        return {"field": "value", "type": "nominal", "sort": None, "title": axis.name, "axis": {"labelAngle": 0}}
     values, unit = _scaled(axis)
     ticks = values if len(values) <= 10 else values[:: (len(values) + 8) // 9]
     is_one = max(values) <= min(values)
@@ -246,10 +245,6 @@ def _x_encoding(axis: SweepAxis) -> Spec:
         scale={"zero": False} if is_one else {"type": "log", "domain": [min(values), max(values)], "nice": False},
         axis={"values": ticks, "format": ".3~g", "labelOverlap": True},
     )
-
-
-def _names_encoding(axis: SweepAxis) -> dict[str, Any]:
-    return {"field": "value", "type": "nominal", "sort": None, "title": axis.name, "axis": {"labelAngle": 0}}
 
 
 def _y_encoding(field: str, report: SweepReport, *, from_zero: bool = False) -> dict[str, Any]:
@@ -266,38 +261,4 @@ def _tooltips(report: SweepReport) -> list[dict[str, Any]]:
         ("ms", "iteration, ms", ".4~g"),
         ("limit", "most time"),
         ("extrapolated", "extrapolated"),
-    )
-
-
-def sensitivity_chart(report: SensitivityReport) -> Chart:
-    """Return what one per cent more of each figure gives, as bars, most first."""
-    rows = [
-        {
-            "name": item.name,
-            "now": any_value(item.base, item.unit, is_ratio=item.name == "host"),
-            "gain": -item.elasticity,
-            "least": -item.high,
-            "most": -item.low,
-            "busy": -item.busy_elasticity,
-        }
-        for item in report.figures
-    ]
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
-    x = plot.quantitative("gain", "% faster for 1 % more of it")
-    busy = "% less GPU-busy time"
-    told = plot.said(("name", "figure"), ("now", "now"), ("gain", "% faster", ".3f"), ("busy", busy, ".3f"))
-    steps = {"x": x | {"field": "least"}, "x2": {"field": "most"}, "y": y}
-    mark = {"x": x | {"field": "busy"}, "y": y, "tooltip": told}
-    layers = [
-        plot.marks("bar", {"x": x, "y": y, "tooltip": told}, color=BLUE, height={"band": 0.6}),
-        plot.marks("rule", steps, color=INK, strokeWidth=2),
-        plot.marks("tick", mark, color=VERMILLION, thickness=2, height={"band": 0.6}),
-    ]
-    named = "; ".join(f"{item.name} {-item.elasticity:.2f} %" for item in report.figures[:4])
-    return plot.build_chart(
-        f"{clean_text(report.gpu)}: what 1 % more buys (line: other steps; orange: of the GPU-busy time)",
-        f"Bars of how much faster the iteration gets with one per cent more of each figure: {named}.",
-        {"height": 26 * len(rows) + 20, "layer": layers},
-        rows,
-        {"name": "figure", "now": "now", "gain": "% faster for 1 % more", "busy": busy},
     )

@@ -6,7 +6,6 @@ on the way (normalisation, softmax of a router) leaves the first product whole.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -18,27 +17,12 @@ from .....formats.trace.tables import Phase, Trace
 from .....records import dataclass, field
 from ...axis.parameters import parameter_storages
 from ...calls import ShapedCall, layout_of, made_storages, operands_of, short_name
+from ..plan_file import ShardKind
 from .decide import decide
 from .layers import name_dims
 from .letters import VIEWS
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at, strides_of
-
-
-class WeightRole(StrEnum):
-    """Say how a product's weight is shared; the words of `[shard]` in a plan's file."""
-
-    COLUMN = "column"
-    """By its output features."""
-    ROW = "row"
-    """By its input features: results are summands."""
-    VOCABULARY = "vocab"
-    """By the rows of a table, or the classes of scores."""
-    REPLICATE = "replicate"
-    """Not at all."""
-    EXPERT = "expert"
-    """By experts alone."""
-
 
 LOW_RANK_RATIO: Final = 8
 """Features around a pair of products per feature between them, from which on it counts as an adapter (LoRA's have
@@ -60,7 +44,7 @@ itself: rows selected inside it no longer tell a table from tokens."""
 class WeightRoles:
     """Hold what was found: roles by op, tables by op, and the most ranks that can share an op's features."""
 
-    of_op: dict[int, WeightRole] = field(default_factory=dict)
+    of_op: dict[int, ShardKind] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     """Heads of keys and values: beyond as many ranks, several have the same ones."""
 
@@ -139,7 +123,7 @@ def find_origins(subject: ReadTrace) -> dict[int, int]:
 
 
 def find_roles(
-    subject: ReadTrace, overrides: Mapping[str, str], origins: dict[int, int], whole: frozenset[int] = frozenset()
+    subject: ReadTrace, overrides: Mapping[str, ShardKind], origins: dict[int, int], whole: frozenset[int] = frozenset()
 ) -> WeightRoles:
     """Return the roles of a trace's products; `overrides` names them by patterns of module paths instead.
 
@@ -150,26 +134,19 @@ def find_roles(
     return search.finish()
 
 
-def _forced(subject: ReadTrace, overrides: Mapping[str, str]) -> dict[int, WeightRole]:
+def _forced(subject: ReadTrace, overrides: Mapping[str, ShardKind]) -> dict[int, ShardKind]:
     """Return the roles that patterns give, by string row of the module path. Raises InputError."""
-    roles: list[tuple[str, WeightRole]] = []
-    for pattern, word in overrides.items():
-        try:
-            roles.append((pattern, WeightRole(word)))
-        except ValueError:
-            known = ", ".join(WeightRole)
-            raise InputError(f"[shard] {pattern}: found {word!r}, expected one of {known}") from None
-    if not roles:
+    if not overrides:
         return {}
-    found: dict[int, WeightRole] = {}
+    found: dict[int, ShardKind] = {}
     for row in {int(row) for row in np.unique(subject.trace.ops.module)} - {-1}:
         path = subject.trace.strings[row]
-        for pattern, role in roles:
+        for pattern, role in overrides.items():
             if fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}"):
                 found[row] = role
     unmatched = [
         pattern
-        for pattern, _ in roles
+        for pattern in overrides
         if not any(
             fnmatchcase(subject.trace.strings[row], pattern) or fnmatchcase(subject.trace.strings[row], f"*.{pattern}")
             for row in found
@@ -184,7 +161,7 @@ def _forced(subject: ReadTrace, overrides: Mapping[str, str]) -> dict[int, Weigh
 class _Search:
     subject: ReadTrace
     origins: dict[int, int]
-    forced: dict[int, WeightRole]
+    forced: dict[int, ShardKind]
     whole: frozenset[int] = frozenset()
     states: dict[int, State] = field(default_factory=dict)
     tags: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -219,7 +196,7 @@ class _Search:
         return source in self.subject.parameters or source not in self.subject.made
 
     def _product(
-        self, op: int, call: ShapedCall, inputs: list[int], outputs: list[int], forced: WeightRole | None
+        self, op: int, call: ShapedCall, inputs: list[int], outputs: list[int], forced: ShardKind | None
     ) -> bool:
         """Note a product on a parameter: it closes what its data left open, or opens its results."""
         # Tensor parallelism splits linear layers in pairs: the first by columns, which leaves its result split along
@@ -238,14 +215,14 @@ class _Search:
             return False
         self.widths[op] = (call.inputs[data].shape[-1], call.outputs[0].shape[-1])
         place = place_of(call.inputs[data], self.states.get(inputs[data], WHOLE))
-        if place is not None and naming.inputs[data][place.dim] == inner and forced in (None, WeightRole.ROW):
+        if place is not None and naming.inputs[data][place.dim] == inner and forced in (None, ShardKind.ROW):
             self.rows[op] = self.tags.get(inputs[data], frozenset())
             self.states[outputs[0]] = WHOLE
             return True
         is_whole = inputs[at] in self.whole or self.origins.get(inputs[at], inputs[at]) in self.whole
         if place is not None:
             return False
-        if is_whole or forced in (WeightRole.REPLICATE, WeightRole.EXPERT):
+        if is_whole or forced in (ShardKind.REPLICATE, ShardKind.EXPERT):
             self.states[outputs[0]] = WHOLE
             return True
         spec = call.outputs[0]
@@ -253,7 +230,7 @@ class _Search:
         self.opened[op] = spec
         self.states[outputs[0]] = state_at(spec, Cut(dim, spec.shape[dim], State(Share.FEATURES)))
         self.tags[outputs[0]] = frozenset([op])
-        if forced is WeightRole.VOCABULARY:
+        if forced is ShardKind.VOCABULARY:
             self.scored.add(op)
         return True
 
@@ -298,25 +275,25 @@ class _Search:
         closed: set[int] = set()
         for op, tags in self.rows.items():
             if not tags & self.lost and not self._is_low_rank(op, tags):
-                roles.of_op[op] = WeightRole.ROW
+                roles.of_op[op] = ShardKind.ROW
                 closed |= tags
         for op in closed:
-            roles.of_op[op] = WeightRole.COLUMN
+            roles.of_op[op] = ShardKind.COLUMN
         widest = 0
         for op in self.opened:
             inner, outer = self.widths[op]
             is_last = op == max(self.opened)
             if op not in closed and op not in self.lost and outer > inner and (op in self.scored or is_last):
-                roles.of_op[op] = WeightRole.VOCABULARY
+                roles.of_op[op] = ShardKind.VOCABULARY
                 widest = max(widest, outer)
         if closed:
             self._add_tables(roles, widest)
         modules = self.subject.trace.ops.module
         for op in (*self.opened, *self.rows, *self.tables):
             forced = self.forced.get(int(modules[op])) if self.forced else None
-            if forced is not None and forced is not WeightRole.EXPERT:
+            if forced is not None and forced is not ShardKind.EXPERT:
                 roles.of_op[op] = forced
-        roles.of_op = {op: role for op, role in roles.of_op.items() if role is not WeightRole.REPLICATE}
+        roles.of_op = {op: role for op, role in roles.of_op.items() if role is not ShardKind.REPLICATE}
         return roles
 
     def _is_low_rank(self, row: int, columns: frozenset[int]) -> bool:
@@ -330,7 +307,7 @@ class _Search:
         for op, rows in self.tables.items():
             spec = self.subject.trace.signatures[int(self.subject.trace.ops.signature[op])].tensors()[0]
             if rows == (widest or longest) and rows > spec.shape[-1]:
-                roles.of_op[op] = WeightRole.VOCABULARY
+                roles.of_op[op] = ShardKind.VOCABULARY
 
 
 _SEARCHED: Final = Rules(degree=1, splits_tokens=False, is_search=True)
@@ -347,7 +324,7 @@ def weight_states(subject: ReadTrace, roles: WeightRoles, origins: dict[int, int
         if naming is None:
             continue
         spec = call.inputs[at]
-        wanted = naming.outputs[0][-1] if role is not WeightRole.ROW else naming.inputs[max(at - 1, 0)][-1]
+        wanted = naming.outputs[0][-1] if role is not ShardKind.ROW else naming.inputs[max(at - 1, 0)][-1]
         dim = 0 if call.name in TABLES else naming.inputs[at].index(wanted)
         shared = min(degree, roles.limits.get(op, degree))
         state = State(
@@ -355,7 +332,7 @@ def weight_states(subject: ReadTrace, roles: WeightRoles, origins: dict[int, int
             strides_of(spec)[dim] * spec.shape[dim],
             shared,
             strides_of(spec)[dim],
-            is_uneven=role is WeightRole.VOCABULARY,
+            is_uneven=role is ShardKind.VOCABULARY,
         )
         storage = subject.storages[subject.inputs[op][at]]
         found[origins.get(storage, storage)] = state

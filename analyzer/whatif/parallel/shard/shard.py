@@ -16,6 +16,7 @@ from ...axis.infer import find_sequence_length
 from ..insert import Insertions, insert_ops
 from ..mesh import axis_group
 from ..plan import ExpertDispatch, MeshAxis, ParallelPlan
+from ..plan_file import ShardKind
 from .exchange import Exchanges
 from .optimizer import share_optimizer
 from .outcome import Rules
@@ -23,7 +24,6 @@ from .placement import Share, State, state_at
 from .roles import (
     WEIGHT_AT,
     ReadTrace,
-    WeightRole,
     expert_rows,
     expert_states,
     find_origins,
@@ -51,10 +51,10 @@ class Sharded:
     warnings: tuple[str, ...] = field(default=())
 
 
-def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str] | None = None) -> Sharded:
+def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, ShardKind] | None = None) -> Sharded:
     """Return what one rank runs of a recording of shapes under the plan's `tp`, `sp`, `cp` and `ep`.
 
-    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
+    `overrides` says by patterns of module paths how weights are shared.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
 
     >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
@@ -79,14 +79,14 @@ def _batch(trace: Trace) -> int:
 
 
 def _share_features(
-    found: Sharded, plan: ParallelPlan, tokens: int, overrides: Mapping[str, str], warnings: list[str]
+    found: Sharded, plan: ParallelPlan, tokens: int, overrides: Mapping[str, ShardKind], warnings: list[str]
 ) -> Sharded:
     subject = read_subject(found.trace)
     origins = find_origins(subject)
     own = frozenset(found.expert_storages.tolist()) if splits_for_experts(plan) else frozenset()
     roles = find_roles(subject, overrides, origins, own)
     weights = weight_states(subject, roles, origins, plan.tp)
-    if WeightRole.ROW not in roles.of_op.values():
+    if ShardKind.ROW not in roles.of_op.values():
         raise InputError(
             f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
             "of a transformer are: ranks cannot share this model's tensors"
@@ -112,7 +112,7 @@ def splits_for_experts(plan: ParallelPlan) -> bool:
     return plan.ep > 1 and plan.tp > 1 and plan.splits_tokens
 
 
-def _shared_part(subject: ReadTrace, roles: Mapping[int, WeightRole]) -> float:
+def _shared_part(subject: ReadTrace, roles: Mapping[int, ShardKind]) -> float:
     """Return which part of the FLOPs of products on parameters is of those that ranks share."""
     shared = whole = 0.0
     known: dict[int, float] = {}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan
+from wavecast.analyzer.whatif.parallel.plan_file import ShardKind
 from wavecast.analyzer.whatif.parallel.shard.placement import Share, State, local_spec, place_of
 from wavecast.analyzer.whatif.parallel.shard.shard import sent_ratio, shard_tensors
 from wavecast.analyzer.work import work_of
@@ -412,7 +413,7 @@ def test_routers_and_norms_stay_whole(routed: Trace) -> None:
 
 
 def test_modules_may_be_left_whole(dense: Trace) -> None:
-    rules = {"layers.*.inner.*": "replicate"}
+    rules = {"layers.*.inner.*": ShardKind.REPLICATE}
     found = shard_tensors(dense, ParallelPlan(tp=2), rules).trace
     parameters = called(found, "aten::_foreach_addcdiv_")[0]
     assert (INNER, WIDTH) in parameters
@@ -426,11 +427,12 @@ def test_modules_may_be_left_whole(dense: Trace) -> None:
         (ParallelPlan(tp=64, sp=True), {}, "32 tokens cannot be shared by 64 ranks"),
         (ParallelPlan(cp=5), {}, "cp=5: 32 tokens"),
         (ParallelPlan(ep=2), {}, "there are no experts to share"),
-        (ParallelPlan(tp=2), {"head": "sideways"}, "expected one of column, row, vocab"),
-        (ParallelPlan(tp=2), {"tail": "row"}, "no module of the trace"),
+        (ParallelPlan(tp=2), {"tail": ShardKind.ROW}, "no module of the trace"),
     ],
 )
-def test_what_cannot_be_divided_is_said(dense: Trace, plan: ParallelPlan, rules: dict[str, str], message: str) -> None:
+def test_what_cannot_be_divided_is_said(
+    dense: Trace, plan: ParallelPlan, rules: dict[str, ShardKind], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         shard_tensors(dense, plan, rules)
 
