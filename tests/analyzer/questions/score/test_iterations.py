@@ -373,7 +373,7 @@ def test_experts_are_reached_as_the_recipe_says() -> None:
     assert plan_of(once, H100).dispatch is ExpertDispatch.ONCE
     shown, less = (forecast_row(row, H100, load_library(), {}) for row in (once, hidden))
     assert less.shares[PlanPart.EXPERT] < shown.shares[PlanPart.EXPERT]
-    assert less.step_ns <= shown.step_ns * (1 + 1e-12)  # a host that cannot keep up waits for neither
+    assert less.step_ns <= shown.step_ns * (1 + 1e-4)  # a host that cannot keep up waits for counts of rows alone
     assert shown.plan.endswith("dispatch=deepep")
 
 
