@@ -41,7 +41,7 @@ _QUERY_KEY_VALUE: Final = ("q_proj", "k_proj", "v_proj")
 _GATE_UP: Final = ("gate_proj", "up_proj")
 _BLOCKS: Final = ("down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))", "self.gate_up_proj(hidden_states)")
 """What the forward of a gated block says that runs as an engine's."""
-_ROUTER: Final = "return router_logits, router_scores, router_indices"
+_ROUTER: Final = "return router_logits, "
 
 
 def build_engine_step(reading: Reading) -> Callable[[], Any]:
@@ -201,7 +201,7 @@ def _rotate(
     return torch.ops._C.rotary_embedding(positions, query, key, size, tables[size], True)
 
 
-def _route(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _route(module: Any, x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     x = x.reshape(-1, x.shape[-1])
     logits = functional.linear(x, module.weight.to(x.dtype), getattr(module, "bias", None))
     weights = x.new_empty(len(x), module.top_k)

@@ -89,6 +89,13 @@ def test_a_prompts_step_is_an_engines_and_is_launched_kernel_by_kernel(tmp_path:
     assert found.iteration_ns == pytest.approx(served_ns(tmp_path / "config.json", *step), rel=0.1)
 
 
+def test_a_windows_keys_alone_are_read(tmp_path: Path) -> None:
+    windowed = {**LLAMA, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 1024}
+    path, _ = run(tmp_path, {**windowed, "max_position_embeddings": 40_000}, "--cached-tokens", "32000")
+    (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
+    assert found.iteration_ns == pytest.approx(served_ns(tmp_path / "config.json", BATCH, 32_001), rel=0.25)  # 2.0 with all keys
+
+
 @pytest.mark.parametrize("config", [LLAMA, MOE], ids=["llama", "experts"])
 def test_ranks_share_heads_caches_and_experts(tmp_path: Path, config: dict[str, Any]) -> None:
     from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
