@@ -41,7 +41,7 @@ _QUERY_KEY_VALUE: Final = ("q_proj", "k_proj", "v_proj")
 _GATE_UP: Final = ("gate_proj", "up_proj")
 _BLOCKS: Final = ("down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))", "self.gate_up_proj(hidden_states)")
 """What the forward of a gated block says that runs as an engine's."""
-_ROUTER: Final = "return router_logits, router_scores, router_indices"
+_ROUTER: Final = ("linear(hidden_states", "return router_logits, ")
 
 
 def build_engine_step(reading: Reading) -> Callable[[], Any]:
@@ -59,6 +59,7 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     why = "an encoder" if reading.config.is_encoder_decoder else None
     why = why or ("latent attention" if getattr(reading.text, "kv_lora_rank", None) else None)
     why = why or ("layers that keep no keys and values" if layers or not cache.layers else None)
+    why = why or ("experts that transformers cannot replace" if any(map(_has_own_experts, model.modules())) else None)
     why = why or ("no next token after a cache" if name is None or "logits_to_keep" not in reading.accepted else None)
     if why is not None or name is None:
         raise InputError(_REFUSED.format(parameter("as_engine"), reading.name, why))
@@ -149,14 +150,24 @@ def _replace_modules(model: nn.Module, sums: _Sums) -> None:
             module.forward = partial(_normalize, module, sums, module.forward)
         elif kind.endswith("RotaryEmbedding") and _rotates_pairs(type(module).__module__):
             module.forward = lambda _, position_ids, *_more, **_options: (position_ids, None)  # rows of a table
-        elif kind.lower().endswith("topkrouter") and _ROUTER in inspect.getsource(type(module).forward):
+        elif kind.lower().endswith("topkrouter") and _says(module, all, _ROUTER):
             module.forward = partial(_route, module)
         elif all(isinstance(getattr(module, item, None), nn.Linear) for item in _QUERY_KEY_VALUE):
             _merge(module, _QUERY_KEY_VALUE)
-        elif hasattr(module, "down_proj") and any(item in inspect.getsource(type(module).forward) for item in _BLOCKS):
+        elif hasattr(module, "down_proj") and _says(module, any, _BLOCKS):
             if not hasattr(module, "gate_up_proj"):
                 _merge(module, _GATE_UP)
             module.forward = partial(_run_block, module)
+
+
+def _says(module: nn.Module, which: Callable[[Iterator[bool]], bool], parts: tuple[str, ...]) -> bool:
+    source = inspect.getsource(type(module).forward)
+    return which(item in source for item in parts)
+
+
+def _has_own_experts(module: nn.Module) -> bool:
+    """Say whether a module is of experts and not of transformers' interface for these, which gives them the method."""
+    return type(module).__name__.endswith("Experts") and not hasattr(module, "_apply_gate")
 
 
 def _rotates_pairs(name: str) -> bool:
@@ -201,9 +212,9 @@ def _rotate(
     return torch.ops._C.rotary_embedding(positions, query, key, size, tables[size], True)
 
 
-def _route(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _route(module: Any, x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     x = x.reshape(-1, x.shape[-1])
-    logits = functional.linear(x, module.weight.to(x.dtype), getattr(module, "bias", None))
+    logits = functional.linear(x.to(module.weight.dtype), module.weight, getattr(module, "bias", None))
     weights = x.new_empty(len(x), module.top_k)
     chosen = torch.empty_like(weights, dtype=torch.int64)
     return logits, *torch.ops._moe_C.topk_softmax(weights, chosen, torch.empty_like(chosen), logits)

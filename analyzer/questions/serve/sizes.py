@@ -211,13 +211,12 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
     kind = str(config.get("model_type") or outer.get("model_type") or "")
     kinds = [str(item) for item in config.get("layer_types") or ()]
     read = _Reader({**UNSAID.get(kind, {}), **config}, name)
-    heads, experts = (
-        read.count("num_attention_heads"),
-        read.first("num_experts", "n_routed_experts", "num_local_experts"),
-    )
+    heads = read.count("num_attention_heads")
+    experts = read.first("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
     expert_size = read.first("moe_intermediate_size") or (read.count("intermediate_size") if experts else 0)
-    shared = read.first("n_shared_experts") * expert_size or read.first("shared_expert_intermediate_size")
-    top_k = read.first("num_experts_per_tok", "experts_per_token")
+    shared = read.first("n_shared_experts", "num_shared_experts", "moe_num_shared_experts") * expert_size
+    shared = shared or read.first("shared_expert_intermediate_size", "shared_intermediate_size")
+    top_k = read.first("num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk")
     if experts and not 1 <= top_k <= experts:
         raise InputError(f"{name}: num_experts_per_tok: expected 1 to {experts}, found {top_k}")
     if heads % (read.first("num_key_value_heads") or heads):
@@ -228,7 +227,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
     window, share = _window(config, kind, kinds)
     hidden, layers = read.count("hidden_size"), read.count("num_hidden_layers")
     latent = read.first("kv_lora_rank")
-    dense = read.first("first_k_dense_replace") if experts else 0
+    dense = read.first("first_k_dense_replace", "moe_layer_start_index") if experts else 0
     assumed = "" if kind in KNOWN else f"model type {kind or 'unknown'} is taken as a transformer like Llama's"
     if outer is not config:
         assumed = "; ".join(filter(None, (assumed, "its text part alone is predicted")))

@@ -31,16 +31,17 @@ class FlashLayout:
 
 
 def flash(signature: Signature, *, layout: FlashLayout) -> Work:
-    """Return 2·h·q·k·(d + e) FLOPs forward, 2·h·q·k·(3d + 2e) backward; packed sequences count as the longest."""
+    """Return 2·h·q·k·(d + e) FLOPs forward, 2·h·q·k·(3d + 2e) backward; packed: as the longest; k: a window at most."""
     query, key, value = (tensor_at(signature, layout.query + place) for place in range(3))
     batch, queries, keys = _lengths(signature, layout, query, key)
     heads, dim = query.shape[-2:]
     value_dim, kv_heads = value.shape[-1], max(key.shape[-2], 1)
-    window = None if layout.window is None else argument_at(signature, layout.window)
+    earlier = None if layout.window is None else argument_at(signature, layout.window)
+    window = earlier + 1 if isinstance(earlier, int) and earlier > 0 else 0
     is_backward = layout.grad is not None
     out = bytes_of(prod(query.shape[:-1]) * value_dim, query.dtype if is_backward else _out_dtype(query))
     statistics = bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
-    most_keys = batch * keys
+    most_keys = batch * min(keys, window + queries if window else keys)
     used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
     sizes = (bytes_of(count, item.dtype) for count, item in zip(used, (key, value), strict=True))
     read = total_bytes((query,)) + sum(sizes)
@@ -48,7 +49,7 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
     found = None if layout.causal is None else argument_at(signature, layout.causal)
     return Work(
         family=Family.ATTENTION,
-        flops=2 * batch * heads * queries * keys * per_score,
+        flops=2 * batch * heads * queries * min(keys, window or keys) * per_score,
         read_bytes=read + (2 * out + statistics if is_backward else 0.0),
         written_bytes=total_bytes((query, key, value)) if is_backward else out + statistics,
         dtype=query.dtype,
@@ -62,7 +63,7 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
             query_dim=dim,
             value_dim=value_dim,
             is_causal=isinstance(found, bool | int) and bool(found),
-            window=window + 1 if isinstance(window, int) and window > 0 else 0,
+            window=window,
             direction=Direction.BOTH_GRADIENTS if is_backward else Direction.FORWARD,
             kernel=layout.kernel,
             is_chosen_by_torch=False,

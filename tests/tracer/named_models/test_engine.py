@@ -89,6 +89,22 @@ def test_a_prompts_step_is_an_engines_and_is_launched_kernel_by_kernel(tmp_path:
     assert found.iteration_ns == pytest.approx(served_ns(tmp_path / "config.json", *step), rel=0.1)
 
 
+def test_a_windows_keys_alone_are_read(tmp_path: Path) -> None:
+    windowed = {**LLAMA, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 1024}
+    path, _ = run(tmp_path, {**windowed, "max_position_embeddings": 40_000}, "--cached-tokens", "32000")
+    (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
+    expected = served_ns(tmp_path / "config.json", BATCH, 32_001)
+    assert found.iteration_ns == pytest.approx(expected, rel=0.25)  # of all keys, 2.2 times it
+
+
+def test_a_router_by_sigmoids_and_groups_is_one_op(tmp_path: Path) -> None:
+    kind = {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "first_k_dense_replace": 0}
+    path, _ = run(tmp_path, {**MOE, **kind, "n_routed_experts": 8, "n_group": 1}, "--cached-tokens", str(CACHED))
+    ops = ops_of(load_trace(path))
+    assert ops["_moe_C::topk_softmax"] == LAYERS
+    assert not ops.keys() & {"aten::topk", "aten::gather", "aten::sigmoid"}
+
+
 @pytest.mark.parametrize("config", [LLAMA, MOE], ids=["llama", "experts"])
 def test_ranks_share_heads_caches_and_experts(tmp_path: Path, config: dict[str, Any]) -> None:
     from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
@@ -125,8 +141,9 @@ LATENT = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"
         ({"model_type": "mamba", "architectures": ["MambaForCausalLM"], "num_hidden_layers": 1}, "no keys and values"),
         ({"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_layer": 1}, "cannot replace"),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 1}, "no next token"),
+        ({**LLAMA, "model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"]}, "experts that transformers"),
     ],
-    ids=["encoder", "latent", "states", "own attention", "no head"],
+    ids=["encoder", "latent", "states", "own attention", "no head", "own experts"],
 )
 def test_what_engines_run_otherwise_is_refused_in_one_line(tmp_path: Path, config: dict[str, Any], why: str) -> None:
     path, result = run(tmp_path, config, "--cached-tokens", "16")

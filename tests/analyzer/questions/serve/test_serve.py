@@ -300,6 +300,13 @@ def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
     assert read_engine("vllm").first_per_token_ns == read_engine("trtllm").first_per_token_ns
 
 
+def test_experts_are_read_by_the_names_of_ernie() -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+    experts = {"moe_num_experts": 8, "moe_k": 2, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}
+    found = sizes_of({**sizes, **experts, "moe_intermediate_size": 32, "vocab_size": 99}, name="e", source="here")
+    assert (found.experts, found.top_k, found.shared_intermediate, found.dense_layers) == (8, 2, 64, 1)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
