@@ -59,7 +59,7 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     why = "an encoder" if reading.config.is_encoder_decoder else None
     why = why or ("latent attention" if getattr(reading.text, "kv_lora_rank", None) else None)
     why = why or ("layers that keep no keys and values" if layers or not cache.layers else None)
-    why = why or ("experts that transformers cannot replace" if any(map(_has_own_experts, model.modules())) else None)
+    why = why or next(filter(None, map(_own_part, model.modules())), None)
     why = why or ("no next token after a cache" if name is None or "logits_to_keep" not in reading.accepted else None)
     if why is not None or name is None:
         raise InputError(_REFUSED.format(parameter("as_engine"), reading.name, why))
@@ -70,21 +70,11 @@ def build_engine_step(reading: Reading) -> Callable[[], Any]:
     in_graph = tokens.numel() <= GRAPH_TOKENS
     rows = first_number(reading.text, "max_position_embeddings") or count + reading.length
     rotate, sums = partial(_rotate, {}, rows), _Sums()
-    attended: list[bool] = []
     _replace_modules(model, sums)
 
-    def attend(*given: Any, **options: Any) -> tuple[Tensor, None]:
-        attended.append(True)
-        return _attend(*given, **options)
-
     def predict() -> Any:
-        with _engine_ops(model, transformers, count, rotate, attend), graph_region(when=in_graph), sums:
-            logits = model(**given).logits
-            if not attended:
-                raise InputError(
-                    _REFUSED.format(parameter("as_engine"), reading.name, "attention that transformers cannot replace")
-                )
-            return logits.float().div_(1.0).argmax(-1)  # by a temperature
+        with _engine_ops(model, transformers, count, rotate), graph_region(when=in_graph), sums:
+            return model(**given).logits.float().div_(1.0).argmax(-1)  # by a temperature
 
     return predict
 
@@ -114,9 +104,7 @@ class _Sums(TorchFunctionMode):
 
 
 @contextmanager
-def _engine_ops(
-    model: nn.Module, transformers: Any, count: int, rotate: Callable[..., Any], attend: Callable[..., Any]
-) -> Iterator[None]:
+def _engine_ops(model: nn.Module, transformers: Any, count: int, rotate: Callable[..., Any]) -> Iterator[None]:
     """Define the ops, and let transformers' functions call them; all is undone on leaving."""
     layer = transformers.cache_utils
     attention = transformers.modeling_utils.AttentionInterface
@@ -129,7 +117,7 @@ def _engine_ops(
             for schema, shape in schemas.items():
                 library.define(schema)
                 library.impl(schema.partition("(")[0], shape, "Meta")
-        for owner, call in ((attention, attend), (experts, _run_experts)):
+        for owner, call in ((attention, _attend), (experts, _run_experts)):
             stack.enter_context(patched(owner, "get_interface", lambda *_, call=call: call))
         stack.enter_context(patched(type(masks), "__getitem__", lambda *_: lambda **_: None))
         for kind in (layer.DynamicLayer, layer.DynamicSlidingWindowLayer):
@@ -165,9 +153,13 @@ def _says(module: nn.Module, which: Callable[[Iterator[bool]], bool], parts: tup
     return which(item in source for item in parts)
 
 
-def _has_own_experts(module: nn.Module) -> bool:
-    """Say whether a module is of experts and not of transformers' interface for these, which gives them the method."""
-    return type(module).__name__.endswith("Experts") and not hasattr(module, "_apply_gate")
+def _own_part(module: nn.Module) -> str | None:
+    """Return what of a module does not ask transformers' interfaces for its function; that of experts adds a method."""
+    name, source = type(module).__name__, sys.modules[type(module).__module__]
+    own_attention = name.endswith("Attention") and not hasattr(source, "ALL_ATTENTION_FUNCTIONS")
+    own_experts = name.endswith("Experts") and not hasattr(module, "_apply_gate")
+    part = "attention" if own_attention else "experts" if own_experts else ""
+    return f"{part} that transformers cannot replace" if part else None
 
 
 def _rotates_pairs(name: str) -> bool:

@@ -139,7 +139,10 @@ LATENT = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"
         ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "num_layers": 1}, "an encoder"),
         (LATENT, "latent attention"),
         ({"model_type": "mamba", "architectures": ["MambaForCausalLM"], "num_hidden_layers": 1}, "no keys and values"),
-        ({"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_layer": 1}, "cannot replace"),
+        (
+            {"model_type": "mpt", "architectures": ["MptForCausalLM"], "n_layers": 1},
+            "attention that transformers cannot",
+        ),
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 1}, "no next token"),
         ({**LLAMA, "model_type": "llama4_text", "architectures": ["Llama4ForCausalLM"]}, "experts that transformers"),
     ],
