@@ -78,7 +78,12 @@ def topmost_rows(trace: Trace, is_known: Sequence[bool]) -> Rows:
 
 
 def classify_calls(trace: Trace) -> tuple[npt.NDArray[np.str_], Floats]:
-    """Return per runtime call its kind (`kind_of_call`) and the time in it that is waiting."""
+    """Return per runtime call its kind (`kind_of_call`) and the time in it that is waiting.
+
+    >>> kinds, waits_ns = classify_calls(trace)
+    >>> len(kinds), waits_ns.sum()  # shapes alone
+    (0, np.float64(0.0))
+    """
     duration = trace.calls.duration_ns.astype(np.float64)
     names = np.array([kind_of_call(name) for name in trace.strings] or [""])
     kinds = names[trace.calls.name] if len(duration) else np.zeros(0, dtype=np.str_)
