@@ -72,7 +72,9 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
             for row, _ in whole
             if row.moved_low_ns is not None and row.moved_high_ns is not None
         ]
-        yield from _line("Those, moved from the other GPU", [log(ns / row.iteration_ns) for row, ns in whole], inside)
+        yield from _line(
+            "All of them, moved from the other GPU", [log(ns / row.iteration_ns) for row, ns in whole], inside
+        )
     joules = [log(row.moved_joules / row.joules) for row in rows if row.moved_joules and row.joules]
     held = [
         row.moved_low_joules <= row.joules <= row.moved_high_joules
