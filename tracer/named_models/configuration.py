@@ -51,7 +51,8 @@ def read_configuration(path: str) -> tuple[Any, Any]:
     """Return the configuration in a file, and its model's class. Raises InputError."""
     transformers = import_library("transformers")
     if not Path(path).is_file():
-        raise InputError(f"{path}: no such file: expected the config.json of a transformers model")
+        what = "a folder" if Path(path).is_dir() else "no such file"
+        raise InputError(f"{path}: {what}: expected the config.json of a transformers model")
     try:
         with torch.device("cpu"):
             document = json.loads(Path(path).read_bytes())
@@ -200,6 +201,6 @@ def failures_in_one_line(name: str, what: str, kind: type[WavecastError] = Captu
 
 
 def one_line(error: Exception) -> str:
-    """Return an exception's class and the first line of what it says."""
-    text = next(iter(str(error).strip().splitlines()), "")
+    """Return an exception's class and what it says, on one line."""
+    text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MESSAGE_LENGTH]}" if text else type(error).__name__

@@ -30,7 +30,7 @@ from .inputs import Reading, check_positions, first_number
 from .subject import refuse
 
 GRAPH_TOKENS: Final = 512
-"""Tokens up to which vLLM replays a step from a CUDA graph by default (vllm/config/compilation.py, 0.12)."""
+"""Tokens up to which vLLM replays a step from a CUDA graph by default (`_set_cudagraph_sizes`, vllm/config/vllm.py)."""
 _REFUSED: Final = (
     "{}: {} has {}, which is not written as engines run it: leave the option out, or ask wavecast serve MODEL"
 )

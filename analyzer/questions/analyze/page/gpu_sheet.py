@@ -1,6 +1,7 @@
 """The table of GPUs: what the iteration or the whole run takes on each, in one unit per column."""
 
 from collections.abc import Iterator, Sequence
+from math import isclose
 from typing import Final
 
 from .....formats.trace.printable import clean_text
@@ -89,7 +90,7 @@ def interval_words(low: float | None, high: float | None, unit_length: float) ->
         return next((f"{sign} {format_number(end / unit_length)}" for sign, end in limits if end is not None), ABSENT)
     digits = digits_within(low, high)
     ends = [format_number(end / unit_length, digits) for end in (low, high)]
-    return "" if low == high else "–".join(ends)
+    return "" if isclose(low, high) else "–".join(ends)
 
 
 def _rate(row: GpuPrediction, value: float | None) -> str:
