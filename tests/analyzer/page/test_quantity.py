@@ -19,6 +19,7 @@ from wavecast.analyzer.page.quantity import (
     format_time,
     format_time_range,
 )
+from wavecast.analyzer.questions.analyze.page.gpu_sheet import interval_words
 
 
 @pytest.mark.parametrize(
@@ -130,3 +131,8 @@ def test_a_value_within_a_wide_interval_keeps_three_digits(
     value: float, low: float | None, high: float | None, text: str
 ) -> None:
     assert format_number(value, digits_within(low, high)) == text
+
+
+def test_ends_that_differ_by_rounding_are_no_interval() -> None:
+    assert interval_words(17988796.0, 17988796.00000001, 1e6) == ""
+    assert interval_words(17.0e6, 19.0e6, 1e6) == "17.0–19.0"

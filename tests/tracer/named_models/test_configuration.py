@@ -158,3 +158,13 @@ def test_what_describes_no_model_is_refused(text: str, message: str, known: Any,
         read_configuration(str(path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_and_a_size_that_is_no_number_are_named_with_their_reason(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a folder"):
+        read_configuration(str(tmp_path))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"hidden_size": float("nan")}))
+    with pytest.raises(InputError, match="hidden_size.*expected int") as raised:
+        read_configuration(str(path))
+    assert "\n" not in str(raised.value)
