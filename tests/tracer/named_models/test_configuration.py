@@ -165,6 +165,6 @@ def test_a_folder_and_a_size_that_is_no_number_are_named_with_their_reason(tmp_p
         read_configuration(str(tmp_path))
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA | {"hidden_size": float("nan")}))
-    with pytest.raises(InputError, match="hidden_size.*expected int") as raised:
+    with pytest.raises(InputError, match=r"hidden_size.*expected int") as raised:
         read_configuration(str(path))
     assert "\n" not in str(raised.value)
