@@ -148,7 +148,9 @@ def weight_bytes(sizes: ModelSizes, precision: str) -> tuple[float, float, float
     """
     wide, narrow = 2.0, WEIGHT_BYTES[precision]
     dense_layers = sizes.layers - sizes.expert_layers
-    blocks = sizes.layers * sizes.attention_elements + dense_layers * 3 * sizes.hidden * sizes.intermediate
+    blocks = (
+        sizes.layers * sizes.attention_elements + dense_layers * sizes.block_weights * sizes.hidden * sizes.intermediate
+    )
     blocks += sizes.expert_layers * 3 * sizes.hidden * sizes.shared_intermediate
     routers = sizes.expert_layers * sizes.hidden * sizes.experts
     experts = sizes.expert_layers * 3 * sizes.hidden * sizes.expert_intermediate * sizes.experts

@@ -269,9 +269,11 @@ def _add_latent_tokens(book: OpBook, at: Any, tokens: Floats) -> None:
 
 
 def _add_block(book: OpBook, at: Any, tokens: Floats, intermediate: float, times: float) -> None:
-    """Add a gated block: gate and up in one product, the activation, down."""
-    book.product(at, tokens, 2 * intermediate, book.sizes.hidden, times)
-    book.vector(at, VectorKernel.TOKEN_GATED, tokens, intermediate, (4.0, HALF), times)
+    """Add a block: gate (if there is one) and up in one product, the activation, down."""
+    wide, is_gated = book.sizes.block_weights - 1, book.sizes.block_weights == 3
+    book.product(at, tokens, wide * intermediate, book.sizes.hidden, times)
+    kernel = VectorKernel.TOKEN_GATED if is_gated else VectorKernel.ELEMENTWISE
+    book.vector(at, kernel, tokens, intermediate, (2.0 * wide, HALF), times)
     book.product(at, tokens, book.sizes.hidden, intermediate, times)
 
 

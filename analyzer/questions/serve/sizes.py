@@ -34,6 +34,12 @@ JOINT: Final = frozenset({"minimax_m2"})
 """Types that norm queries and keys over all heads, whose sum of squares ranks add up, and route in 32 bits: vLLM's
 minimax_m2.py, 2025."""
 FOUR_NORMS: Final = frozenset({"gemma2", "gemma3", "gemma3_text"})
+UNGATED: Final = frozenset(
+    {"starcoder2", "phi", "gpt_neox", "nemotron", "arcee", "persimmon", "apertus", "nanochat", "jais2"}
+)
+"""Types whose blocks have no gate: up, activation, down (transformers' modeling files, 5.24)."""
+TIED: Final = ("gemma", "cohere", "starcoder2", "smollm3", "ernie4_5", "lfm2")
+"""Types, by their start, whose output product shares the table unless the config says otherwise (the same)."""
 KNOWN: Final = frozenset(WINDOWED) | NORMED | {"llama", "deepseek_v2", "deepseek_v3", "kimi_k2", "gemma"}
 REFUSED: Final[Mapping[str, str]] = {
     "index_topk": "sparse attention",
@@ -69,7 +75,7 @@ class ModelSizes:
     kv_heads: int
     head_dim: int
     intermediate: int
-    """Of the dense layers' gated block."""
+    """Of the dense layers' block."""
     vocab: int
     is_tied: bool = False
     """Whether the output product shares the embedding table."""
@@ -80,6 +86,8 @@ class ModelSizes:
     """Of the experts that every token passes, together."""
     dense_layers: int = 0
     """Layers without experts in a model of experts."""
+    block_weights: int = 3
+    """Matrices of a dense block: gate, up, down; 2 without a gate."""
     window: int = 0
     window_share: float = 0.0
     q_lora: int = 0
@@ -130,7 +138,7 @@ class ModelSizes:
     @property
     def parameters(self) -> float:
         """Return the weights of the whole model."""
-        dense = (self.layers - self.expert_layers) * 3 * self.hidden * self.intermediate
+        dense = (self.layers - self.expert_layers) * self.block_weights * self.hidden * self.intermediate
         inner = self.experts * self.expert_intermediate + self.shared_intermediate
         experts = self.expert_layers * (3 * self.hidden * inner + self.hidden * self.experts)
         table = self.vocab * self.hidden * (1 if self.is_tied else 2)
@@ -229,6 +237,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
     latent = read.first("kv_lora_rank")
     dense = read.first("first_k_dense_replace", "moe_layer_start_index") if experts else 0
     assumed = "" if kind in KNOWN else f"model type {kind or 'unknown'} is taken as a transformer like Llama's"
+    assumed += ", without gates" if kind in UNGATED else ""
     if outer is not config:
         assumed = "; ".join(filter(None, (assumed, "its text part alone is predicted")))
     return ModelSizes(
@@ -241,12 +250,13 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         head_dim=read.first("head_dim") or hidden // heads,
         intermediate=read.count("intermediate_size") if not experts or dense else 0,
         vocab=read.count("vocab_size"),
-        is_tied=bool(config.get("tie_word_embeddings", kind.startswith("gemma"))),
+        is_tied=bool(config.get("tie_word_embeddings", kind.startswith(TIED))),
         experts=experts,
         top_k=top_k,
         expert_intermediate=expert_size,
         shared_intermediate=shared,
         dense_layers=min(dense + len(config.get("mlp_only_layers") or ()), layers),
+        block_weights=2 if kind in UNGATED else 3,
         window=window,
         window_share=share,
         q_lora=read.first("q_lora_rank"),

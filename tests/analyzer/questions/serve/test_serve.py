@@ -14,7 +14,7 @@ import wavecast
 from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve import page as serve_page
-from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
+from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of, weight_bytes
 from wavecast.analyzer.questions.serve.kept import KeptTimes
 from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import PARTS, ServePlan, StepPart
@@ -298,6 +298,24 @@ def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
     assert read_engine("vllm==0.12").sequence_ns > read_engine("vllm==0.14").sequence_ns
     assert read_engine("vllm==0.12").spread < read_engine("vllm").spread
     assert read_engine("vllm").first_per_token_ns == read_engine("trtllm").first_per_token_ns
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "billions"),
+    [
+        ("starcoder2", (30, 3_072, 24, 2, 12_288, 49_152), 3.03),
+        ("gpt_neox", (44, 6_144, 64, 64, 24_576, 50_432), 20.55),
+        ("cohere", (40, 8_192, 64, 64, 22_528, 256_000), 34.98),
+    ],
+)
+def test_types_without_gates_or_with_one_table_have_the_weights_of_their_checkpoints(
+    kind: str, sizes: tuple[int, ...], billions: float
+) -> None:
+    keys = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
+    named = dict(zip((*keys, "intermediate_size", "vocab_size"), sizes, strict=True))
+    model = sizes_of({"model_type": kind, **named}, name=kind, source="")
+    assert model.parameters / 1e9 == pytest.approx(billions, rel=0.002)
+    assert sum(weight_bytes(model, "bf16")) == pytest.approx(2 * model.parameters)
 
 
 def test_experts_are_read_by_the_names_of_ernie() -> None:
