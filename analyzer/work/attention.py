@@ -60,8 +60,8 @@ class _Layout:
 def attention_work(signature: Signature, layout: _Layout) -> Work:
     """Return the FLOPs and bytes of a forward or a backward op.
 
-    2·h·q·k·(d + e) FLOPs forward for h heads, q queries, k keys of dim d and values of dim e; 2·h·q·k·(3d + 2e)
-    backward: the scores again, then the gradients of scores, values, queries and keys.
+    2·h·q·k·(d + e) FLOPs forward for h heads, q queries, k keys (a window at most) of dim d and values of dim e;
+    2·h·q·k·(3d + 2e) backward: the scores again, then the gradients of scores, values, queries and keys.
     """
     query, key, value = (tensor_at(signature, layout.query + offset) for offset in range(3))
     if not len(query.shape) == len(key.shape) == len(value.shape) >= (2 if layout.is_heads_first else 3):
@@ -83,7 +83,7 @@ def attention_work(signature: Signature, layout: _Layout) -> Work:
         read = (grad, *read, *tensors_at(signature, *layout.saved))
     return Work(
         family=Family.ATTENTION,
-        flops=2 * dims.batch * dims.heads * dims.queries * dims.keys * per_score,
+        flops=2 * dims.batch * dims.heads * dims.queries * min(dims.keys, dims.window or dims.keys) * per_score,
         read_bytes=total_bytes(read) + tensor_bytes(bias),
         written_bytes=written,
         dtype=query.dtype,

@@ -117,6 +117,11 @@ def test_packed_sequences_window_and_mask() -> None:
     assert (found.batch, found.heads, found.kv_heads, found.queries, found.keys) == (5, 4, 2, 10, 17)
     assert found.window == 5
     assert not found.is_causal
+    counted = work_of(
+        "aten::_flash_attention_forward", Signature((*packed, offsets, offsets, 10, 17, 0.0, *(False,) * 2, None, 4))
+    )
+    assert counted is not None
+    assert counted.flops == 2 * 5 * 4 * 10 * 5 * (8 + 8)
     masked = dims_of("aten::scaled_dot_product_attention", *FIRST, spec(2, 4, 10, 17), 0.0, False)
     assert masked.has_mask
     assert masked.window == 0
