@@ -56,7 +56,7 @@ from .problems import (
     SIZES,
     ArithmeticFormat,
     AttentionProblems,
-    dropout_ratio,
+    dropout_cycles,
     operand_bytes,
     peak_flops_per_s,
     sizes_of,
@@ -79,9 +79,10 @@ NARROW_DIM: Final = 64.0
 TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2}
 """Spreads of what torch's forward passes on Hopper tell of kernels, which no table of decoding does."""
 TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
-DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 2.4, AttentionKernel.EFFICIENT: 1.35, AttentionKernel.FLASH2: 1.35}
-"""What a kernel that drops scores takes over one that does not: it draws a number for each. No table has any; read
-off recordings of BERT and GPT-2 on Hopper; flash attention's is taken as the memory-efficient one's."""
+DROPOUT_CYCLES: Final = {AttentionKernel.CUDNN: 0.23, AttentionKernel.EFFICIENT: 0.8, AttentionKernel.FLASH2: 0.07}
+"""What a random number for each score takes of a multiprocessor, whatever the head dim. No table has any: cuDNN's and
+the memory-efficient kernels' are read off recordings of BERT base and GPT-2 small on Hopper with and without dropout;
+flash attention's is a Philox draw (some hundred instructions) for 16 scores."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 ULTRA_EXPONENTIALS: Final = 2.0
@@ -134,6 +135,8 @@ class _Unit:
     """Of a FLOP, over a plain product's: exponentials and what feeds them draw power too."""
     fix_ratio: Floats
     """Of a CTA's fixed cycles, over the usual kernel's."""
+    dropout_cycles: Floats
+    """Of one SM, for a score; 0 where none is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,23 +206,22 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     is_torch = np.isin(p.kernel, TORCH_KERNELS)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
-    drops = dropout_ratio(p, DROPOUT_RATIO)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
     return _Unit(
-        flops_per_cycle=boosted * efficiency / (drops * fleet.sm_count * fleet.clock_hz),
-        fed_flops_per_cycle=fed / drops,
+        flops_per_cycle=boosted * efficiency / (fleet.sm_count * fleet.clock_hz),
+        fed_flops_per_cycle=fed,
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=v["exponentials_per_cycle"]
         * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
-        * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0)
-        / drops,
+        * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.select(
             [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], v["torch_fix_ratio"]], 1.0
         ),
+        dropout_cycles=dropout_cycles(p, DROPOUT_CYCLES),
     )
 
 
@@ -253,7 +255,7 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     matrix, loads = flops / unit.flops_per_cycle, flops / unit.fed_flops_per_cycle
     exponentials = rows / unit.exponentials_per_cycle
     cubes = matrix * matrix * matrix + loads * loads * loads + exponentials * exponentials * exponentials
-    key = np.cbrt(cubes) + expand(v["key_cycles"])
+    key = np.cbrt(cubes) + expand(v["key_cycles"]) + rows * unit.dropout_cycles
     fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)

@@ -107,10 +107,10 @@ def visible_keys(problems: AttentionProblems) -> Floats:
     return np.where(problems.window > 0, np.minimum(problems.keys, problems.window), problems.keys)
 
 
-def dropout_ratio(problems: AttentionProblems, ratios: Mapping[AttentionKernel, float]) -> Floats:
-    """Return what arithmetic takes over that without dropout, by kernel; 1 where no scores are dropped."""
-    by_kernel = np.array([ratios.get(kernel, 1.0) for kernel in AttentionKernel])
-    return np.where(problems.has_dropout > 0, by_kernel[problems.kernel], 1.0)
+def dropout_cycles(problems: AttentionProblems, cycles: Mapping[AttentionKernel, float]) -> Floats:
+    """Return the cycles of a multiprocessor that a score takes to be dropped or kept, by kernel; 0 without dropout."""
+    by_kernel = np.array([cycles.get(kernel, 0.0) for kernel in AttentionKernel])
+    return np.where(problems.has_dropout > 0, by_kernel[problems.kernel], 0.0)
 
 
 def seen_pairs(problems: AttentionProblems) -> Floats:

@@ -26,7 +26,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper
 from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
-from ..attention.problems import ArithmeticFormat, dropout_ratio, operand_bytes, peak_flops_per_s, visible_keys
+from ..attention.problems import ArithmeticFormat, dropout_cycles, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
@@ -43,8 +43,8 @@ LOCK_CYCLES: Final = 4000.0
 """For which a memory-efficient block of keys locks queries' gradients to add to them. Read off the one shape that shows
 it, 77 queries by 4,096 keys: its error is no blind figure."""
 NARROW_DIM: Final = 128.0
-DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 1.25, AttentionKernel.EFFICIENT: 1.15, AttentionKernel.FLASH2: 1.15}
-"""As in the prefill model, from the same recordings."""
+DROPOUT_CYCLES: Final = {AttentionKernel.CUDNN: 0.13, AttentionKernel.EFFICIENT: 0.8, AttentionKernel.FLASH2: 0.07}
+"""As in the prefill model; cuDNN's is what the same recordings take over our own rows of their shapes."""
 WIDE_DIM: Final = 192.0
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
@@ -156,9 +156,10 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
     ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
     amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
-    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio)) * dropout_ratio(p, DROPOUT_RATIO)
+    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
+    row = row + keys * dropout_cycles(p, DROPOUT_CYCLES)
     rows, longest = _rows(p)
     fix = v["fix_kcycles"] * 1e3
     blocks = np.ceil(p.keys / keys)
