@@ -53,6 +53,12 @@ def sum_of_two(signature: Signature) -> Work:
     return pointwise(signature, positions=(0, 1), flops=1 + has_factor)
 
 
+def multiply_add(signature: Signature) -> Work:
+    """Return the work of x + value · a · b; two factors alike are one tensor, as where optimizers square a gradient."""
+    is_square = argument_at(signature, 1) == argument_at(signature, 2)
+    return pointwise(signature, positions=(0, 1) if is_square else (0, 1, 2), flops=3)
+
+
 def gelu(signature: Signature, *, positions: tuple[int, ...], flops: dict[str, int]) -> Work:
     """GELU or its backward; the approximation's name follows the tensors."""
     approximation = argument_at(signature, len(positions))
