@@ -51,7 +51,7 @@ def created_tensor(
 
 def copy(signature: Signature) -> Work:
     """Overwrite a tensor with another, broadcast and cast."""
-    target, source = tensor_at(signature, 0), tensor_at(signature, 1)
+    target, source = result_at(signature) or tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(tensor_bytes(source), tensor_bytes(target), target.dtype, access=access_of((source,), target))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ..kineto.signatures import is_shape_list, kept_text, tensor_dtype
+from ..kineto.signatures import is_shape_list, kept_text, strides_of, tensor_dtype
 from ..trace.column import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR, MISSING
 from ..trace.signature import UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .nodes import EtNode, NodeSide
@@ -119,8 +119,7 @@ def _tensor(kind: str, shape: object, strides: object, specs: Specs) -> TensorSp
     dtype = tensor_dtype(kind.removeprefix(_TENSOR).removesuffix(")"))
     if dtype is None or not is_shape_list(shape):
         return UNKNOWN
-    steps = tuple(strides) if is_shape_list(strides) and len(strides) == len(shape) else None
-    key = (dtype, tuple(shape), steps)
+    key = (dtype, tuple(shape), strides_of(strides, len(shape)))
     return specs.setdefault(key, TensorSpec(*key))
 
 

@@ -123,8 +123,18 @@ def is_shape_list(values: object) -> TypeGuard[list[int]]:
     return isinstance(values, list) and _are_sizes(values)
 
 
+def strides_of(values: object, rank: int) -> tuple[int, ...] | None:
+    """Return the strides of a tensor of `rank` dims, None where a value is none; their product counts nothing."""
+    is_known = isinstance(values, list) and len(values) == rank and _are_counts(values)
+    return tuple(values) if is_known else None  # type: ignore[arg-type]
+
+
 def _are_sizes(values: list[Any]) -> bool:
-    return all(type(item) is int and 0 <= item <= MAX_SCALAR for item in values) and is_countable(values)
+    return _are_counts(values) and is_countable(values)
+
+
+def _are_counts(values: list[Any]) -> bool:
+    return all(type(item) is int and 0 <= item <= MAX_SCALAR for item in values)
 
 
 def _usual_dtype(texts: Sequence[bytes], uses: Sequence[int]) -> str:
@@ -176,9 +186,7 @@ def _tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> 
 
 def _known_tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> TensorSpec:
     """Return the tensor; equal ones are one object, as many as a file may hold."""
-    is_known = isinstance(strides, list) and len(strides) == len(dims) and _are_sizes(strides)
-    steps: Any = strides if is_known else None
-    key = (dtype, tuple(dims), None if steps is None else tuple(steps))
+    key = (dtype, tuple(dims), strides_of(strides, len(dims)))
     return tensors.setdefault(key, TensorSpec(*key))
 
 

@@ -326,6 +326,13 @@ def test_tensors_without_strides_are_sparse_where_some_op_made_one(makers: Any, 
     assert [item.stored for item in trace.signatures[trace.ops.signature[-1]].tensors()] == stored
 
 
+def test_strides_of_many_dims_are_read_though_their_product_is_no_count() -> None:
+    dims, strides = [8, 4, 7, 4, 7, 192], [150_528, 37_632, 5_376, 1_344, 192, 1]
+    trace = load(shaped("aten::clone", 9, 1, ["float", "Scalar"], [dims, []], strides=[strides, []]))
+    (tensor,) = trace.signatures[trace.ops.signature[-1]].tensors()
+    assert tensor.strides == tuple(strides)
+
+
 def test_tensors_of_a_file_without_strides_are_not_called_sparse() -> None:
     maker = made(1, 3)
     del maker["args"]["Input Strides"]

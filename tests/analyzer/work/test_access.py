@@ -159,3 +159,11 @@ def test_no_read_moves_more_than_a_sector_per_element(shape: list[int], data: st
     if access is not None:
         assert 0.0 <= access.sector_bytes <= operand.element_count * SECTOR_BYTES
         assert access.operations > 0
+
+
+def test_a_copy_takes_the_strides_of_its_result_where_its_target_has_none() -> None:
+    known, expanded = laid(1, 8, 4, 64, 32), TensorSpec("float16", (1, 8, 4, 64, 32), (16_384, 2_048, 0, 32, 1))
+    unsaid = TensorSpec("float16", known.shape)
+    assert (
+        found("aten::copy_", (unsaid, expanded), known).access == found("aten::copy_", (known, expanded), known).access
+    )
