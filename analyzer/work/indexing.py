@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from math import inf, log2, prod
 from typing import Final
 
@@ -52,10 +53,19 @@ def index(signature: Signature) -> Work:
     indices = optional_tensor_list_at(signature, 1) or tensors_at(signature, 1)
     result = result_at(signature)
     if result is not None:
-        return _gather_work(source, indices, result.element_count)
+        work = _gather_work(source, indices, result.element_count)
+        # torch's profiler keeps no list of indices; a mask is one, too, by the time that elements are read.
+        lost = 0 if indices else bytes_of(_selected_rows(source, result), INDEX_DTYPE)
+        return replace(work, read_bytes=work.read_bytes + lost)
     if len(indices) != len(source.shape) or any(tensor.dtype in ("bool", "uint8") for tensor in indices):
         raise LackingArgumentError("which dims are indexed")
     return _gather_work(source, indices, max((tensor.element_count for tensor in indices), default=0))
+
+
+def _selected_rows(source: TensorSpec, result: TensorSpec) -> int:
+    """Return how many slices were taken: the dims after those indexed are the source's last ones."""
+    pairs = zip(reversed(source.shape[1:]), reversed(result.shape), strict=False)
+    return result.element_count // max(prod(size for size, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), 1)
 
 
 def index_put(signature: Signature) -> Work:
