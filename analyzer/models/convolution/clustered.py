@@ -16,7 +16,7 @@ from ...work.work import Direction
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .nvidia import HALF_BYTES, VOLUME
-from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
+from .problems import ConvolutionProblems, ConvolutionTiming, is_one_pixel, tensor_elements
 from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, fft_time, filled, product_of, scattered_time
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
@@ -338,9 +338,8 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
     summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
     loaded_ns = plain_ns * np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
-    return np.where(
-        problems.is_channels_last > 0, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns))
-    )
+    is_last = (problems.is_channels_last > 0) | is_one_pixel(problems)
+    return np.where(is_last, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns)))
 
 
 def _winograd(setting: _Setting) -> Floats:

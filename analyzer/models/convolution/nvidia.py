@@ -14,7 +14,15 @@ from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.problems import RATES, peak_flops_per_s
-from .problems import FUSED_CHANNELS, NEVER_NS, ConvolutionProblems, ConvolutionTiming, runs_depthwise, tensor_elements
+from .problems import (
+    FUSED_CHANNELS,
+    NEVER_NS,
+    ConvolutionProblems,
+    ConvolutionTiming,
+    is_one_pixel,
+    runs_depthwise,
+    tensor_elements,
+)
 from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
@@ -238,7 +246,7 @@ def conversion_time(setting: Setting) -> Floats:
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
     launches = np.where(is_kept, 2e3, 3e3) * values["launch_us"]
     is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_needed = is_needed & ~multiplies_images(problems)
+    is_needed = is_needed & ~multiplies_images(problems) & ~is_one_pixel(problems)
     return np.where(is_needed, time_ns + launches, 0.0)
 
 

@@ -134,6 +134,11 @@ def kernel_kind(problems: ConvolutionProblems) -> Codes:
     return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 4 + problems.direction)
 
 
+def is_one_pixel(problems: ConvolutionProblems) -> Mask:
+    """Say where both layouts are one and the same: images of a pixel, as of squeeze and excitation."""
+    return np.asarray(problems.input_pixels * problems.output_pixels * problems.taps <= 1)
+
+
 def runs_depthwise(problems: ConvolutionProblems) -> Mask:
     """Say where PyTorch leaves a depthwise convolution to cuDNN: NHWC always, NCHW in fp16 for usual filters.
 
