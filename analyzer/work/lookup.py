@@ -114,7 +114,7 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
 
     A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
     so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not, and an op
-    of `WHOLE`.
+    of `WHOLE`. The sum in a convolution's gradient, of its bias, counts beside it.
     """
     parents, count = trace.ops.parent, row_count(trace.ops)
     has_work, is_whole, is_view = _flags(trace, op_rows, lookup)
@@ -125,6 +125,11 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     rows, above = op_rows.tolist(), own.tolist()
     works, whole, view = has_work.tolist(), is_whole.tolist(), is_view.tolist()
     alone = (is_whole | launches).tolist()
+    gradients, sums = (
+        np.isin(trace.ops.name, [at for at, name in enumerate(trace.strings) if name == wanted])
+        for wanted in ("aten::convolution_backward", "aten::sum")
+    )
+    is_bias = (np.append(gradients, False)[parents] & sums & has_work).tolist()
     has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
@@ -137,7 +142,7 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
 
     chosen = []
     for row, parent in zip(rows, above, strict=True):
-        inside[row] = parent >= 0 and (inside[parent] or explains(parent))
+        inside[row] = parent >= 0 and (inside[parent] or explains(parent)) and not is_bias[row]
         if inside[row] or (works_below[row] and not explains(row)):
             continue
         if works[row] or (not has_child[row] and not view[row]):

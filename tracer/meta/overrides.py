@@ -187,6 +187,16 @@ def put_in_place(data: Tensor, indices: list[Tensor | None], values: Tensor, acc
     return output
 
 
+def part_bias(grad: Tensor, *arguments: Any) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """Sum a convolution's bias gradient by itself (schema of aten::convolution_backward), as torch does on a GPU."""
+    *setting, (wants_data, wants_weights, _) = arguments
+    found: tuple[Tensor | None, Tensor | None] = None, None
+    if wants_data or wants_weights:
+        mask = [wants_data, wants_weights, False]
+        found = torch.ops.aten.convolution_backward(grad, *setting, mask)[:2]
+    return *found, grad.sum([0, *range(2, grad.dim())])
+
+
 STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::scaled_dot_product_attention": attend,
     "aten::dropout": drop_out,

@@ -26,7 +26,7 @@ from .autocast import MetaAutocast, ScalerReads, autocast_on_meta, autocast_resu
 from .collectives import Answer, Flights
 from .compiled import RegionRows, compiled_functions_eager
 from .oplog import OpLog, OpRow
-from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
+from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, part_bias, put_in_place
 from .script_clock import ScriptClock
 from .sparse import is_stolen, sparse_on_meta, sparse_rule
 from .streams import current_stream
@@ -121,7 +121,7 @@ class MetaOps(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
-        whole = _decomposition(func)
+        whole = _decomposition(func, args)
         if whole is not None:
             with self, autocast_resumed():
                 return whole(*args, **kwargs)
@@ -293,7 +293,7 @@ class _MetaByDefault(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
+def _decomposition(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Callable[..., Any] | None:
     """Return what runs in place of a composite op, None for an op that runs as it is.
 
     Composite ops come here only under `torch.inference_mode`, which skips the layer that resolves them.
@@ -305,6 +305,8 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
         node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
         if node is not None and str(node.name()).startswith("IndexBackward"):
             return put_in_place
+    if func is torch.ops.aten.convolution_backward.default and args[-1][2]:
+        return part_bias
     if func.namespace == "fsdp":  # its copies run as other ops
         return partial(func._op_dk, torch._C.DispatchKey.CPU)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -11,13 +11,17 @@ IMAGE, WEIGHT, BIAS = (TensorSpec("float32", shape) for shape in ((4, 3, 32, 32)
 OUTPUT = TensorSpec("float32", (4, 8, 32, 32))
 CONVOLUTION = Signature((IMAGE, WEIGHT, BIAS, (1, 1), (1, 1), (1, 1), False, (0, 0), 1), (OUTPUT,))
 SUM = Signature((OUTPUT, TensorSpec("float32", (8, 1, 1)), 1), (OUTPUT,))
+GRADIENT = Signature(
+    (OUTPUT, IMAGE, WEIGHT, (8,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, True)), (IMAGE, WEIGHT, BIAS)
+)
+BIAS_SUM = Signature((OUTPUT, (0, 2, 3)), (BIAS,))
 
 
 def nested(*calls: tuple[str, int, int]) -> Trace:
-    """Ops by name, signature (0: convolution, 1: sum) and parent."""
+    """Ops by name, signature (0: convolution, 1: sum, 2: gradient, 3: sum of its bias) and parent."""
     return Trace(
         strings=tuple(name for name, _, _ in calls),
-        signatures=(CONVOLUTION, SUM),
+        signatures=(CONVOLUTION, SUM, GRADIENT, BIAS_SUM),
         ops=build_table(
             OpTable,
             len(calls),
@@ -30,6 +34,13 @@ def nested(*calls: tuple[str, int, int]) -> Trace:
 
 def test_a_convolution_counts_itself_and_not_the_bias_inside() -> None:
     trace = nested(("aten::miopen_convolution", 0, -1), ("aten::add_", 1, 0))
+    assert explained_ops(trace).tolist() == [0]
+
+
+def test_the_sum_of_a_bias_counts_beside_the_gradient_around_it() -> None:
+    trace = nested(("aten::convolution_backward", 2, -1), ("aten::copy_", 1, 0), ("aten::sum", 3, 0))
+    assert explained_ops(trace).tolist() == [0, 2]
+    trace = nested(("aten::miopen_convolution", 0, -1), ("aten::sum", 3, 0))
     assert explained_ops(trace).tolist() == [0]
 
 

@@ -106,3 +106,15 @@ def test_the_gradient_of_indexing_is_written_in_place(op_names: Any) -> None:
     assert "aten::index_put" not in names
     forward = op_names(trace_iteration(lambda: data.detach().index_put((rows,), data[rows]), device="meta", warmup=0))
     assert "aten::index_put" in forward
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_the_gradient_of_a_bias_is_summed_by_itself(op_names: Any, has_bias: bool) -> None:
+    layer = torch.nn.Conv2d(3, 8, 3, bias=has_bias, device="meta")
+    image = torch.zeros(2, 3, 16, 16, device="meta")
+    trace = trace_iteration(lambda: layer(image).mean().backward(), device="meta", warmup=0)
+    names = op_names(trace)
+    assert ("aten::sum" in names) == has_bias
+    gradient = trace.signatures[trace.ops.signature[names.index("aten::convolution_backward")]]
+    assert gradient.arguments[-1] == (False, True, False)
+    assert layer.bias is None or layer.bias.grad.shape == (8,)
