@@ -100,6 +100,11 @@ class ProfilerShares:
     lead: float
     own: float
 
+    @property
+    def mean(self) -> float:
+        """Return what is left of both together, which hosts spend about alike."""
+        return 0.5 * (self.lead + self.own)
+
 
 def lead_keys(before: str, name: str, phase: int, place: str) -> tuple[str, ...]:
     """Return the kinds that a lead belongs to, most specific first.
