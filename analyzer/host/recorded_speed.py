@@ -12,7 +12,7 @@ from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
 from ...records import dataclass
 from ..recorded.window import select_window, timed_iterations
-from .costs import HostCosts, ProfilerShares, known_host_half_width, load_host_costs, profiler_shares, spellings
+from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
 _COPY: Final = re.compile(r"Memcpy\w*Async")
@@ -227,7 +227,7 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
     rows = outermost_rows(trace, names)
     times = times_of_rows(trace, rows, kinds, waits)
     usual = trace.calls.duration_ns[kinds == "launch"]
-    shares = shares_of(trace)
+    shares = profiler_shares(trace)
     slower = _profiled_ratio(trace) * shares.mean or 1.0
     known = np.flatnonzero(~np.isnan(times.own_ns))
     words = np.array([spellings(text)[-1] for text in trace.strings] or [""])
@@ -242,15 +242,6 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
         for name, part in zip(spelled.tolist(), parts, strict=False)  # one empty part where there are no names
     }
     return found, float(np.median(usual)) / slower if len(usual) else 0.0
-
-
-def shares_of(trace: Trace) -> ProfilerShares:
-    """Return what is usually left of a measured trace's host time without its profiler.
-
-    >>> shares_of(trace).mean < 1.0
-    True
-    """
-    return profiler_shares("stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain")
 
 
 def _profiled_ratio(trace: Trace) -> float:

@@ -8,7 +8,8 @@ from ...arrays import Floats
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ..graph.graph import Graph
-from ..host.recorded_speed import classify_calls, shares_of
+from ..host.costs import profiler_shares
+from ..host.recorded_speed import classify_calls
 from ..recorded.window import Window
 from .engine import Timing, measured_timing, replay
 from .iterations import iteration_position, iteration_spans
@@ -81,7 +82,7 @@ def unprofiled_share(trace: Trace, window: Window) -> float:
     waited_ns = float(waits_ns[inside].sum())
     called_ns = float(trace.calls.duration_ns[inside].sum()) - waited_ns
     called = min(called_ns / max(float(end - begin) - waited_ns, called_ns, 1.0), 1.0)
-    return 1.0 - (1.0 - shares_of(trace).mean) * (1.0 - called)
+    return 1.0 - (1.0 - profiler_shares(trace).mean) * (1.0 - called)
 
 
 def without_profiler(graph: Graph, timing: Timing, found: ProfilerSlowdown) -> tuple[Graph, Timing]:

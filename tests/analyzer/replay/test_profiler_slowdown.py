@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
-from wavecast.analyzer.host.recorded_speed import shares_of
+from wavecast.analyzer.host.costs import profiler_shares
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
@@ -91,7 +91,7 @@ def test_the_profiler_slows_a_host_outside_of_its_calls(recording: Recording) ->
     trace = iterated(recording, 100_000)
     share = unprofiled_share(trace, select_window(trace))
     host_ns = HOST_NS + 1_900
-    assert share == pytest.approx(1 - (1 - shares_of(trace).mean) * (1 - 90_000 / host_ns), rel=0.01)
+    assert share == pytest.approx(1 - (1 - profiler_shares(trace).mean) * (1 - 90_000 / host_ns), rel=0.01)
 
 
 @pytest.mark.parametrize("host", [0.5, 0.8, 1.3])
