@@ -18,7 +18,7 @@ HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
 """Host times tried, relative to the recording under the profiler."""
 _HOST_SPREAD: Final = 0.3
 """Natural log: how far the ratio that follows is off, one standard deviation of 36 of our recordings that wait for
-their host, which swings from one iteration to the next as well. From 0.2 to 0.4 their loops differ by 0.1 points."""
+their host, which swings from one iteration to the next as well."""
 _LENGTH_SPREAD: Final = 0.02
 """Natural log: how far an iteration may differ from the captured one for reasons beside the host, clocks above all. An
 assumption: it decides only between a host that explains the whole difference and one that explains all but this."""
@@ -60,8 +60,8 @@ def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdow
         off = np.log(np.interp(tried, HOST_RATIOS, lengths) / measured_ns) / _LENGTH_SPREAD
         host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / usual) / _HOST_SPREAD) ** 2)])
         replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
-        # Midway: hosts swing, and both are moments of one. Of our 45 loops that wait for their host, weights by
-        # variances learned without a network gain 0.5 points of 14 at most; the timed iterations alone lose 1.7.
+        # Midway: hosts swing, and both are moments of one. Weights by variances, learned without the network that is
+        # scored, gained less on our recordings than two timings of one loop differ by.
         loop_host_ratio = float(np.sqrt(usual / host_ratio))
     is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
     stretch_ratio = 1.0 if is_same else measured_ns / replayed_ns
