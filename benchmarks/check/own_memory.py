@@ -5,7 +5,7 @@
 Networks of benchmarks/make/models are recorded anew on the meta device; the others' shapes are those of their
 recordings, without the allocator's events. Errors are of torch's peak of allocated and of reserved memory. The recorded
 process had trained before each inference, and so held the workspaces of two threads. It had built its networks in fp32
-on the GPU and cast them there: reserved memory is predicted with that recorded before inference as well.
+on the GPU and cast them there: memory of inference is also predicted with that recorded before it ("as built").
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Row:
     predicted: tuple[int, int]
     """In a process that has trained."""
     built: tuple[int, int]
-    """The second with the building recorded as well, where the network infers."""
+    """With the building recorded, where the network infers; of casts not the peak, which was reset after them."""
 
 
 @click.command(help=__doc__)
@@ -105,7 +105,7 @@ def _rows(own: Path) -> Iterator[Row]:
             is_recorded=sample is None,
             measured=(line["peak_allocated"], line["peak_reserved"]),
             predicted=(fit.allocated_bytes or 0, fit.reserved_bytes or 0),
-            built=(fit.allocated_bytes or 0, built.reserved_bytes or 0),
+            built=((fit if "-bf16-" in name else built).allocated_bytes or 0, built.reserved_bytes or 0),
         )
 
 
