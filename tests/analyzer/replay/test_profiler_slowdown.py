@@ -90,8 +90,9 @@ def test_the_profiler_slows_a_host_outside_of_its_calls(recording: Recording) ->
     recording.call("cudaDeviceSynchronize", HOST_NS, LAST_NS)
     trace = iterated(recording, 100_000)
     share = unprofiled_share(trace, select_window(trace))
-    host_ns = HOST_NS + 1_900
-    assert share == pytest.approx(1 - (1 - profiler_shares(trace).mean) * (1 - 90_000 / host_ns), rel=0.01)
+    assert share == pytest.approx(1 - (1 - profiler_shares(trace).mean) * (1 - 90_000 / (HOST_NS + 1_900)), rel=0.01)
+    with_stacks = replace(trace, meta=replace(trace.meta, has_stacks=True))
+    assert unprofiled_share(with_stacks, select_window(with_stacks)) < share
 
 
 @pytest.mark.parametrize("host", [0.5, 0.8, 1.3])
