@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ...formats.files.constants import read_constants
-from ...formats.trace.tables import Phase
+from ...formats.trace.tables import Phase, Trace
 from ...records import dataclass, fields, replace
 from ..work import family_of
 
@@ -100,6 +100,11 @@ class ProfilerShares:
     lead: float
     own: float
 
+    @property
+    def mean(self) -> float:
+        """Return the share of both together, which take about alike."""
+        return 0.5 * (self.lead + self.own)
+
 
 def lead_keys(before: str, name: str, phase: int, place: str) -> tuple[str, ...]:
     """Return the kinds that a lead belongs to, most specific first.
@@ -171,12 +176,13 @@ def known_host_half_width() -> float:
     return float(read_constants(SPEEDS)["known_host_half_width"])
 
 
-def profiler_shares(mode: str) -> ProfilerShares:
-    """Return what is left without the profiler, which was asked to record `plain`, `shapes` or `stacks`.
+def profiler_shares(trace: Trace) -> ProfilerShares:
+    """Return what is usually left of a measured trace's host time without the profiler, by what that recorded.
 
-    >>> 0 < profiler_shares("stacks").lead < profiler_shares("plain").lead < 1
+    >>> profiler_shares(trace).mean < 1.0
     True
     """
+    mode = "stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain"
     row = read_constants(CONSTANTS)["unprofiled_over_profiled"][mode]
     return ProfilerShares(lead=row["lead"], own=row["own"])
 

@@ -227,8 +227,8 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
     rows = outermost_rows(trace, names)
     times = times_of_rows(trace, rows, kinds, waits)
     usual = trace.calls.duration_ns[kinds == "launch"]
-    shares = profiler_shares("stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain")
-    slower = _profiled_ratio(trace) * 0.5 * (shares.lead + shares.own) or 1.0
+    shares = profiler_shares(trace)
+    slower = _profiled_ratio(trace) * shares.mean or 1.0
     known = np.flatnonzero(~np.isnan(times.own_ns))
     words = np.array([spellings(text)[-1] for text in trace.strings] or [""])
     spelled, group = np.unique(words[trace.ops.name[rows[known]]], return_inverse=True)

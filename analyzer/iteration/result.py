@@ -215,7 +215,7 @@ def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[
 OTHER_HOST_HALF_WIDTH: Final = 0.5
 """Natural log: how far another machine's host may be from the recorded one. Of our recordings of one network on an H100
 and an H200 machine, 44 moves have the GPU wait for the host for over a fifth of the plain loop. Nine of ten lie within
-0.42 of it, and the host's part, which alone gets this width, is smaller (`wavecast score`). Two public pairs differ by
+0.44 of it, and the host's part, which alone gets this width, is smaller (`wavecast score`). Two public pairs differ by
 6 and 11 %."""
 
 

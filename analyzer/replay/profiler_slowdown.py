@@ -8,6 +8,7 @@ from ...arrays import Floats
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ..graph.graph import Graph
+from ..host.costs import profiler_shares
 from ..host.recorded_speed import classify_calls
 from ..recorded.window import Window
 from .engine import Timing, measured_timing, replay
@@ -15,17 +16,9 @@ from .iterations import iteration_position, iteration_spans
 
 HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
 """Host times tried, relative to the recording under the profiler."""
-UNPROFILED_SHARE: Final = 0.51
-"""What is left of a host's time outside of runtime calls without profiler and tracer: the median of 36 of our
-recordings that wait for the host; 0.48 to 0.55 without a network. Profilers alone leave 0.52 to 0.64
-(`host_costs.json`)."""
 _HOST_SPREAD: Final = 0.3
-"""Natural log: how far the ratio that follows is off, one standard deviation of these recordings, in which hosts swing
-from one iteration to the next as well."""
-PROFILED_WEIGHT: Final = 0.4
-"""Of what the profiled iteration says of the host in a loop at another time; the rest is of those timed beside it. Both
-are moments of a host that swings. Chosen on our 45 loops that wait for their host: 13.9 % off; 15.3 where share and
-weight are chosen without the network, 15.7 by the timed iterations alone."""
+"""Natural log: how far the ratio that follows is off, one standard deviation of 36 of our recordings that wait for
+their host, which swings from one iteration to the next as well."""
 _LENGTH_SPREAD: Final = 0.02
 """Natural log: how far an iteration may differ from the captured one for reasons beside the host, clocks above all. An
 assumption: it decides only between a host that explains the whole difference and one that explains all but this."""
@@ -67,7 +60,9 @@ def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdow
         off = np.log(np.interp(tried, HOST_RATIOS, lengths) / measured_ns) / _LENGTH_SPREAD
         host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / usual) / _HOST_SPREAD) ** 2)])
         replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
-        loop_host_ratio = (usual / host_ratio) ** PROFILED_WEIGHT
+        # Midway: hosts swing, and both are moments of one. Weights by variances, learned without the network that is
+        # scored, gained less on our recordings than two timings of one loop differ by.
+        loop_host_ratio = float(np.sqrt(usual / host_ratio))
     is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
     stretch_ratio = 1.0 if is_same else measured_ns / replayed_ns
     return ProfilerSlowdown(host_ratio=host_ratio, stretch_ratio=stretch_ratio, loop_host_ratio=loop_host_ratio)
@@ -76,7 +71,7 @@ def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdow
 def unprofiled_share(trace: Trace, window: Window) -> float:
     """Return what is left of the profiled iteration's host time without the profiler.
 
-    Runtime calls keep theirs, `UNPROFILED_SHARE` of the rest stays. What waits is no host time.
+    Runtime calls keep theirs, the usual share of the rest stays. What waits is no host time.
 
     >>> unprofiled_share(measured, recorded.window) < 1.0
     True
@@ -87,7 +82,7 @@ def unprofiled_share(trace: Trace, window: Window) -> float:
     waited_ns = float(waits_ns[inside].sum())
     called_ns = float(trace.calls.duration_ns[inside].sum()) - waited_ns
     called = min(called_ns / max(float(end - begin) - waited_ns, called_ns, 1.0), 1.0)
-    return 1.0 - (1.0 - UNPROFILED_SHARE) * (1.0 - called)
+    return 1.0 - (1.0 - profiler_shares(trace).mean) * (1.0 - called)
 
 
 def without_profiler(graph: Graph, timing: Timing, found: ProfilerSlowdown) -> tuple[Graph, Timing]:

@@ -98,11 +98,12 @@ def _record(sample: Sample, device: str, folder: Path) -> bool:
     return True
 
 
-def record_step(sample: Sample, device: str) -> Trace:
-    """Record one step of a sample on a device."""
+def record_step(sample: Sample, device: str, *, building: bool = False) -> Trace:
+    """Record one step of a sample on a device; `building`: what builds and casts the model before it as well."""
+    build = partial(build_step, import_module(f"benchmarks.make.models.{sample.model}"), sample, device)
     with tf32_switched(sample.precision):
         return trace_iteration(
-            build_step(import_module(f"benchmarks.make.models.{sample.model}"), sample, device),
+            (lambda: build()()) if building else build(),  # noqa: PLW0108 - builds it in the step
             device=device,
             name=sample.model,
             mode=sample.mode,

@@ -88,7 +88,7 @@ def round_of(model: nn.Module, data: torch.Tensor, costs: HostCosts) -> AnchorRa
     before, (recorded, sample), after = measure_host(_HOST_S), record(model, data), measure_host(_HOST_S)
     ops, python = (mean_slowness((before, after), kinds) for kinds in (("dispatch",), ("python", "module", "autograd")))
     listed = np.where(np.isnan(sample.lead_ns), 0.0, leads_of(sample.trace, costs)).sum()
-    took = np.nansum(sample.lead_ns) * profiler_shares(sample.mode.value).lead
+    took = np.nansum(sample.lead_ns) * profiler_shares(recorded).lead
     families = {family: ratio * ops for family, ratio in ratios_by_family(recorded, costs).items()}
     return AnchorRatios(families=families, lead=float(listed / took) * python)
 

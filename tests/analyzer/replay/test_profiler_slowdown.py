@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
+from wavecast.analyzer.host.costs import profiler_shares
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.replay.profiler_slowdown import (
     HOST_RATIOS,
-    PROFILED_WEIGHT,
-    UNPROFILED_SHARE,
     ProfilerSlowdown,
     find_slowdown,
     unprofiled_share,
@@ -91,17 +90,17 @@ def test_the_profiler_slows_a_host_outside_of_its_calls(recording: Recording) ->
     recording.call("cudaDeviceSynchronize", HOST_NS, LAST_NS)
     trace = iterated(recording, 100_000)
     share = unprofiled_share(trace, select_window(trace))
-    host_ns = HOST_NS + 1_900
-    assert share == pytest.approx(1 - (1 - UNPROFILED_SHARE) * (1 - 90_000 / host_ns), rel=0.01)
+    assert share == pytest.approx(1 - (1 - profiler_shares(trace).mean) * (1 - 90_000 / (HOST_NS + 1_900)), rel=0.01)
+    with_stacks = replace(trace, meta=replace(trace.meta, has_stacks=True))
+    assert unprofiled_share(with_stacks, select_window(with_stacks)) < share
 
 
 @pytest.mark.parametrize("host", [0.5, 0.8, 1.3])
-def test_a_loop_takes_a_host_between_both_moments_that_were_recorded(recording: Recording, host: float) -> None:
+def test_a_loop_takes_a_host_midway_between_both_moments_that_were_recorded(recording: Recording, host: float) -> None:
     trace = iterated(recording, int(host * HOST_NS) + 1_900 + LAST_NS)
     found = find_slowdown(build_graph(trace, architecture="Volta"), trace, select_window(trace))
     usual = unprofiled_share(trace, select_window(trace))
-    expected = found.host_ratio ** (1 - PROFILED_WEIGHT) * usual**PROFILED_WEIGHT
-    assert found.host_ratio * found.loop_host_ratio == pytest.approx(expected)
+    assert found.host_ratio * found.loop_host_ratio == pytest.approx((found.host_ratio * usual) ** 0.5)
     assert (found.loop_host_ratio < 1) == (host > usual)
 
 
