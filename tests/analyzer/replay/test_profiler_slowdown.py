@@ -88,11 +88,14 @@ def test_a_length_that_the_host_explains_stretches_next_to_nothing(recording: Re
 def test_the_profiler_slows_a_host_outside_of_its_calls(recording: Recording) -> None:
     """Nine tenths of the host's time are launches; what waits for the GPU at the end is no host time."""
     recording.call("cudaDeviceSynchronize", HOST_NS, LAST_NS)
-    trace = iterated(recording, 100_000)
+    own = iterated(recording, 100_000)
+    trace = replace(own, meta=replace(own.meta, source_format="kineto"))
     share = unprofiled_share(trace, select_window(trace))
     assert share == pytest.approx(1 - (1 - profiler_shares(trace).mean) * (1 - 90_000 / (HOST_NS + 1_900)), rel=0.01)
     with_stacks = replace(trace, meta=replace(trace.meta, has_stacks=True))
     assert unprofiled_share(with_stacks, select_window(with_stacks)) < share
+    recorded = replace(own, meta=replace(own.meta, source_format="wavecast"))
+    assert unprofiled_share(recorded, select_window(recorded)) < share
 
 
 @pytest.mark.parametrize("host", [0.5, 0.8, 1.3])
