@@ -23,7 +23,7 @@ from wavecast.tracer.tensor_ids.events import OpEvent, read_events
 
 from .watched import compare, record
 
-READER = "wavecast.tracer.tensor_ids.tables.read_events"
+READER = "wavecast.tracer.measured.profiled.read_events"
 
 
 def profiled(step: Callable[[], object], **options: bool) -> Any:
@@ -118,7 +118,7 @@ def test_a_torch_without_parts_of_the_tree_gives_no_ids(part: str, monkeypatch: 
             return finished.profiler.kineto_results.no_such_tree()
         return [SimpleNamespace(tag=root.tag, children=()) for root in original(finished)]
 
-    monkeypatch.setattr("wavecast.tracer.tensor_ids.tables._event_tree", without)
+    monkeypatch.setattr("wavecast.tracer.measured.profiled._event_tree", without)
     trace = read_profiler(run)
     assert row_count(trace.ops)
     assert not row_count(trace.operands)
