@@ -1,5 +1,7 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
+from math import inf
+
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
@@ -21,21 +23,8 @@ SCALE_BYTES = 4
 _QUANTISING = Family.ELEMENTWISE
 
 
-def quantise_statically(signature: Signature) -> Work:
-    """Result, input, scale."""
-    out, x = tensor_at(signature, 0), tensor_at(signature, 1)
-    return pass_over(_QUANTISING, QUANTISE_FLOPS * x.element_count, (x, *tensors_at(signature, 2)), (out,))
-
-
-def quantise_dynamically(signature: Signature, *, out: int = 0, x: int = 1, scale: int = 2) -> Work:
-    """Compute the scales too, with one comparison per element."""
-    source = tensor_at(signature, x)
-    written = tensor_at(signature, out), tensor_at(signature, scale)
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * source.element_count, (source,), written)
-
-
-def quantise_to_new(signature: Signature, *, element_bytes: float, block: int) -> Work:
-    """Return new tensors: the narrow numbers, and a scale of 4 bytes per block (nvfp4: of one byte)."""
+def quantise_to_new(signature: Signature, *, element_bytes: float, block: float = inf) -> Work:
+    """Return new tensors: the narrow numbers, and a scale of 4 bytes per block (nvfp4: of one byte), if any."""
     x = tensor_at(signature, 0)
     narrow = x.element_count * element_bytes
     scales = x.element_count / block * (SCALE_BYTES if element_bytes >= 1 else 1)
@@ -49,19 +38,6 @@ def quantise_as_recorded(signature: Signature) -> Work:
     if out is None:
         raise LackingArgumentError("the result's dtype")
     return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (out,))
-
-
-def quantise_blocks(signature: Signature) -> Work:
-    """bitsandbytes, 8 bits: a code per element, a scale per block (at 2)."""
-    x = tensor_at(signature, 0)
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (TensorSpec("uint8", (x.element_count,)),))
-
-
-def quantise_4_bits(signature: Signature) -> Work:
-    """bitsandbytes: two codes per byte."""
-    x = tensor_at(signature, 0)
-    packed = TensorSpec("uint8", (x.element_count // 2,))
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (packed,))
 
 
 def quantise_rows(signature: Signature) -> Work:
