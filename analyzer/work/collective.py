@@ -31,11 +31,11 @@ _REDUCING = frozenset(
 )
 
 
-def in_place(signature: Signature, *, flops: int) -> Work:
+def in_place(signature: Signature, *, flops: int = 0, reads: bool = True, writes: bool = True) -> Work:
     """Every rank's buffer is read and overwritten, or a new one of its size written: all-reduce, reduce, broadcast."""
     buffers = tensor_list_at(signature, 0)
     size = total_bytes(buffers)
-    return _work(flops * _element_count(buffers), size, size, buffers[0].dtype)
+    return _work(flops * _element_count(buffers), reads * size, writes * size, buffers[0].dtype)
 
 
 @register_sparse("c10d::allreduce_", "c10d::allreduce_coalesced_")
@@ -72,18 +72,6 @@ def exchange_once(signature: Signature) -> Work:
     return _work(0, size, size, buffers[0].dtype)
 
 
-def send(signature: Signature) -> Work:
-    """Read what is sent."""
-    buffers = tensor_list_at(signature, 0)
-    return _work(0, total_bytes(buffers), 0.0, buffers[0].dtype)
-
-
-def receive(signature: Signature) -> Work:
-    """Write what is received."""
-    buffers = tensor_list_at(signature, 0)
-    return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
-
-
 def wait(signature: Signature) -> Work:
     """Synchronise: nothing is moved."""
     first = argument_at(signature, 0)
@@ -99,10 +87,8 @@ def record_param_comms(signature: Signature) -> Work:
         return _resized(signature, size_at(signature, 9), flops=0)
     if names & _REDUCING:
         return _resized(signature, 1 / max(size_at(signature, 9), 1), flops=1)
-    if names & {"send"}:
-        return send(signature)
-    if names & {"recv", "receive"}:
-        return receive(signature)
+    if names & {"send", "recv", "receive"}:
+        return in_place(signature, reads="send" in names, writes="send" not in names)
     raise LackingArgumentError("which collective it was")
 
 
