@@ -27,7 +27,6 @@ _NAMED: Final = 3
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog
-    from ...page.page import Page
     from .job import OtherMachine
     from .report import RanksReport
 
@@ -55,13 +54,6 @@ class JobReport(Report):
                 "gpus": lambda: table_of(self.report.jobs, JobRow),
             },
         )
-
-    def illustrated_page(self) -> Page:
-        """Return it with charts."""
-        from .activity import rank_activity
-        from .charts import illustrate_ranks
-
-        return illustrate_ranks(self.page(), self.report, rank_activity(self.traces, self.asked, self.report.waits))
 
     def save_timeline(self, path: str | Path) -> None:
         """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
