@@ -18,7 +18,7 @@ from wavecast.analyzer.questions.score.scoring import score_directory
 from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.errors import InputError, TraceError
 from wavecast.formats.measured.ops_file import Columns, MeasuredFamily, MeasuredOps, read_ops, save_ops
-from wavecast.mlp_weights.train.__main__ import load_pool
+from wavecast.mlp_weights.train.driver import load_pool
 from wavecast.mlp_weights.train.recipe import given_sources
 
 COUNT = 60

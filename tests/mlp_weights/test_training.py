@@ -25,8 +25,9 @@ from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.arrays import Codes
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train import driver
-from wavecast.mlp_weights.train.__main__ import PRIORS, RECIPES, load_pool, main
+from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, weighted_quantile
+from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, load_pool
 from wavecast.mlp_weights.train.half_widths import (
     FEW_CHIPS,
     FOREIGN_FACTOR,
