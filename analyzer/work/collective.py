@@ -48,20 +48,18 @@ def gather_sparse(signature: Signature) -> Work:
     return replace(_work(flops, size, size, buffers[0].dtype), dims=dims)
 
 
-def out_of_place(signature: Signature, *, flops: int) -> Work:
-    """Results first, inputs second: all-gather, reduce-scatter, all-to-all."""
-    written, read = tensor_list_at(signature, 0), tensor_list_at(signature, 1)
+def out_of_place(signature: Signature, *, flops: int, results: int = 0, inputs: int = 1) -> Work:
+    """Results first, inputs second, where nothing else is said: all-gather, reduce-scatter, all-to-all."""
+    written, read = tensor_list_at(signature, results), tensor_list_at(signature, inputs)
     return _work(flops * _element_count(read), total_bytes(read), total_bytes(written), read[0].dtype)
 
 
-def functional_gather(signature: Signature) -> Work:
-    """Inputs, group size, group: the result is group-size times as large."""
-    return _resized(signature, size_at(signature, 1), flops=0)
-
-
-def functional_reduce_scatter(signature: Signature) -> Work:
-    """Inputs, operation, group size, group: the result is a group-size-th."""
-    return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
+def resized(signature: Signature, *, ranks: int, is_divided: bool = False) -> Work:
+    """The result is group-size times as large as the inputs, or, of sums that are shared out, a group-size-th."""
+    count, inputs = size_at(signature, ranks), tensor_list_at(signature, 0)
+    size = total_bytes(inputs)
+    written = size / max(count, 1) if is_divided else size * count
+    return _work(is_divided * _element_count(inputs), size, written, inputs[0].dtype)
 
 
 def exchange_once(signature: Signature) -> Work:
@@ -84,19 +82,12 @@ def record_param_comms(signature: Signature) -> Work:
     if names & {"allreduce", "all_reduce", "broadcast", "reduce", "all_to_all", "all_to_allv", "alltoall_base"}:
         return in_place(signature, flops=int(bool(names & _REDUCING)))
     if names & {"_allgather_base", "all_gather", "allgather_into_tensor_coalesced"}:
-        return _resized(signature, size_at(signature, 9), flops=0)
+        return resized(signature, ranks=9)
     if names & _REDUCING:
-        return _resized(signature, 1 / max(size_at(signature, 9), 1), flops=1)
+        return resized(signature, ranks=9, is_divided=True)
     if names & {"send", "recv", "receive"}:
         return in_place(signature, reads="send" in names, writes="send" not in names)
     raise LackingArgumentError("which collective it was")
-
-
-def _resized(signature: Signature, ratio: float, *, flops: int) -> Work:
-    """Return a collective whose result is `ratio` times its input."""
-    inputs = tensor_list_at(signature, 0)
-    size = total_bytes(inputs)
-    return _work(flops * _element_count(inputs), size, size * ratio, inputs[0].dtype)
 
 
 def _element_count(tensors: tuple[TensorSpec, ...]) -> int:

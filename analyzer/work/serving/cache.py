@@ -1,8 +1,7 @@
-"""Paged caches of keys and values, partial results of attention; losses and collectives of libraries."""
+"""Paged caches of keys and values, partial results of attention; losses of libraries."""
 
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import size_at, tensor_at, tensors_at
-from ..collective import functional_gather, out_of_place
+from ..arguments import tensor_at, tensors_at
 from ..work import Family, RowDims, Work
 from .library_op import pass_over
 
@@ -47,13 +46,3 @@ def loss_with_gradient(signature: Signature) -> Work:
     rows, columns = scores.shape
     dims = RowDims(rows=rows, columns=columns)
     return pass_over(Family.LOSS, LOSS_FLOPS * scores.element_count, (scores, scores), (scores,), dims=dims)
-
-
-def reduce_into(signature: Signature) -> Work:
-    """Handle, input, result."""
-    return out_of_place(Signature((tensor_at(signature, 2), tensor_at(signature, 1))), flops=1)
-
-
-def gather_along(signature: Signature) -> Work:
-    """Input, dimension, ranks."""
-    return functional_gather(Signature((tensor_at(signature, 0), size_at(signature, 2))))

@@ -1,6 +1,6 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
-from math import inf
+from math import inf, prod
 
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
@@ -48,35 +48,23 @@ def quantise_rows(signature: Signature) -> Work:
     return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), written)
 
 
-def widen_4_bits(signature: Signature) -> Work:
-    """bitsandbytes: packed codes, scales, block, kind of code, shape of the result."""
-    packed, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    shape = argument_at(signature, 4)
-    count = TensorSpec("uint8", sizes_at(signature, 4)).element_count if shape else packed.element_count * 2
-    return _widening(signature, (packed, scales), count)
+def widen(
+    signature: Signature,
+    *,
+    read: tuple[int, ...] = (0, 1),
+    beside: tuple[int, ...] = (),
+    numbers: int = 1,
+    shape: int | None = None,
+    like: int | None = None,
+    dtype: str = "bfloat16",
+) -> Work:
+    """Widen codes, so many `numbers` each where no shape is given; `beside` (scales, zeros) is read where it is given.
 
-
-def widen_blocks(signature: Signature) -> Work:
-    """bitsandbytes: a code per byte, scales, table."""
-    codes, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _widening(signature, (codes, scales), codes.element_count)
-
-
-def widen_product(signature: Signature) -> Work:
-    """bitsandbytes: an int32 product, and the scales of its rows and columns."""
-    product = tensor_at(signature, 0)
-    return _widening(signature, (product, *tensors_at(signature, 1, 2, 4)), product.element_count, "float16")
-
-
-def widen_packed(signature: Signature) -> Work:
-    """AWQ: eight weights per int32, then scales and zeros."""
-    packed, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    count = packed.element_count * PACKED_PER_INT32
-    return _widening(signature, (packed, *tensors_at(signature, 1, 2)), count, scales.dtype)
-
-
-def _widening(signature: Signature, read: tuple[TensorSpec, ...], count: int, dtype: str = "bfloat16") -> Work:
-    """Return a conversion's work; of a result that was not recorded two bytes per element are written."""
-    out = result_at(signature)
-    written = bytes_of(count, dtype if out is None else out.dtype)
-    return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, read, (TensorSpec("uint8", (int(written),)),))
+    Of a result that was not recorded, the dtype is `dtype`, or that of the argument `like`.
+    """
+    given = tuple(tensor_at(signature, position) for position in read)
+    is_shaped = shape is not None and argument_at(signature, shape)
+    count = prod(sizes_at(signature, shape or 0)) if is_shaped else given[0].element_count * numbers
+    out, usual = result_at(signature), dtype if like is None else tensor_at(signature, like).dtype
+    written = TensorSpec("uint8", (int(bytes_of(count, usual if out is None else out.dtype)),))
+    return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, (*given, *tensors_at(signature, *beside)), (written,))
