@@ -93,25 +93,12 @@ def _product(call: AxisCall, _position: int, spec: TensorSpec, *, first: int) ->
     return (*outer, _at(left, -2), _at(right, -1))
 
 
-def _linear(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return (*call.at(0)[:-1], 0)
+def _first_result(call: AxisCall, position: int, _spec: TensorSpec, *, like: int = 0, dims: int | None = None) -> Carry:
+    """The first result is like an argument, or like its first `dims`; others are statistics or gradients of parameters.
 
-
-def _first_dim(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return call.at(0)[:1]
-
-
-def _none(_call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return ()
-
-
-def _first_result(call: AxisCall, position: int, _spec: TensorSpec, *, like: int = 0) -> Carry:
-    """The first result is like an argument; others are statistics per channel or gradients of parameters."""
-    return () if position else call.at(like)
-
-
-def _embedding(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return (*call.at(1), 0)
+    Dims that no input has hold no axis.
+    """
+    return () if position else call.at(like)[:dims]
 
 
 def _by_leading_size(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
