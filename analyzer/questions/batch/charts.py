@@ -8,11 +8,10 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....formats.trace.printable import clean_text
 from ...page import plot
-from ...page.page import Chart, Line, Page, Passage
+from ...page.page import Chart, Page
 from ...page.plot import HEAT_INK
-from ...page.quantity import format_count, format_factor, format_money, format_time
-from .fleet import FleetSummary, FleetTimes, costs_of
-from .report import BatchReport
+from ...page.quantity import format_factor, format_time
+from .fleet import FleetTimes
 
 MOST_TRACES: Final = 60
 """Lines of a table of colours: those that take longest on their best GPU."""
@@ -25,37 +24,12 @@ MOST_TIMES: Final = 4.0
 SEVERAL: Final = 2
 
 
-def illustrate_batch(page: Page, report: BatchReport, times: Sequence[FleetTimes] = ()) -> Page:
+def illustrate_batch(page: Page, times: Sequence[FleetTimes]) -> Page:
     """Return the page of a batch with charts; `times` are those of each trace on each GPU, by what-if."""
     drawn = times[:MOST_WHAT_IFS]
     cut = plot.cut_words(len(drawn), len(times), "what-ifs")
-    is_one = len(report.fleets) == 1
-    cost, count = report.costs
-    summaries = [costs_of(fleet.summary, count) for fleet in report.fleets[:MOST_WHAT_IFS]]
-    charts = [_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut) for item in drawn]
-    answers = [text for summary in summaries for text in _answer(summary, is_one=is_one, cost=cost)]
-    return plot.place_charts(_with_answers(page, answers), details=charts)
-
-
-def _answer(summary: FleetSummary, *, is_one: bool, cost: str) -> Iterator[str]:
-    """Say which GPU carries all traces for the least money, and which in the least time."""
-    if not summary.totals:
-        return
-    ending = "" if is_one else f" ({clean_text(summary.what_if)})"
-    best, fastest = summary.totals[0], min(summary.totals, key=lambda item: item.time_ns)
-    if best.usd is not None:
-        like = sum(item.is_like_best and item.usd is not None for item in summary.totals) - 1
-        alike = f"; {format_count(like, 'GPU')} cannot be told from it" if like else ""
-        yield f"Cheapest for all{ending}: {best.name}, {format_money(best.usd)}{cost.removeprefix('$')}{alike}."
-    yield f"Fastest{ending}: {fastest.name}, {format_time(fastest.time_ns)}."
-
-
-def _with_answers(page: Page, answers: Sequence[str]) -> Page:
-    """Return the page with the answers after the sentence that opens it."""
-    first, *rest = page.blocks
-    if not isinstance(first, Passage):
-        return page
-    return Page(blocks=(Passage(lines=(*first.lines, *(Line(text=text) for text in answers))), *rest))
+    charts = [_heat_chart(item, "" if len(times) == 1 else f" ({clean_text(item.what_if)})", cut) for item in drawn]
+    return plot.place_charts(page, details=charts)
 
 
 def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:

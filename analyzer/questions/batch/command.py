@@ -62,7 +62,7 @@ class TracesReport(Report):
         from .charts import illustrate_batch
         from .report import times_of
 
-        return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
+        return illustrate_batch(self.page(), times_of(self.folder, self.inputs))
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

@@ -69,7 +69,7 @@ def batch_page(times: FleetTimes) -> Page:
     )
     fleet = FleetAnswer(summary=summarize_fleet(times), mix=mix)
     report = BatchReport(trace_count=len(times.traces), row_count=times.time_ns.size, fleets=(fleet,), failures=())
-    return illustrate_batch(describe_batch(report, output="x.html"), report, [times])
+    return illustrate_batch(describe_batch(report, output="x.html"), [times])
 
 
 @cache
