@@ -129,3 +129,11 @@ def once(
     return build_work(
         family, flops * count, total_bytes((*inputs, *tensors_at(signature, *beside))), size, inputs[0].dtype
     )
+
+
+def as_recorded(signature: Signature, *, family: Family, flops: int = 0) -> Work:
+    """Read the first tensor once and write the result, whose size is known where it was recorded alone."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    if result is None:
+        raise LackingArgumentError("result")
+    return build_work(family, flops * x.element_count, tensor_bytes(x), result.size_bytes, x.dtype)

@@ -134,14 +134,6 @@ def grid_sample_backward(signature: Signature, *, flops: int) -> Work:
     return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
 
-def fold(signature: Signature, *, flops: int = 0) -> Work:
-    """Unfold windows into columns, or fold them back by an addition per element; needs the recorded result."""
-    x, result = tensor_at(signature, 0), result_at(signature)
-    if result is None:
-        raise LackingArgumentError("result")
-    return _work(flops * x.element_count, tensor_bytes(x), result.size_bytes, x.dtype)
-
-
 def _pooled_count(signature: Signature, x: TensorSpec, rank: int, *, has_dilation: bool) -> int:
     if len(x.shape) < rank:
         raise LackingArgumentError("fewer dims than pooled ones")

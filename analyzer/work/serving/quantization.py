@@ -3,7 +3,7 @@
 from math import inf, prod
 
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
+from ..arguments import argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, Work
 from .library_op import pass_over
@@ -30,14 +30,6 @@ def quantise_to_new(signature: Signature, *, element_bytes: float, block: float 
     scales = x.element_count / block * (SCALE_BYTES if element_bytes >= 1 else 1)
     written = TensorSpec("uint8", (int(narrow + scales),))
     return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (written,))
-
-
-def quantise_as_recorded(signature: Signature) -> Work:
-    """Return a tensor that was recorded; a lookup in a table of codes where there is one."""
-    x, out = tensor_at(signature, 0), result_at(signature)
-    if out is None:
-        raise LackingArgumentError("the result's dtype")
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (out,))
 
 
 def quantise_rows(signature: Signature) -> Work:

@@ -1,7 +1,7 @@
 """Norms, gated activations and rotary embeddings of libraries: row work, mostly into tensors that are given."""
 
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import LackingArgumentError, size_at, tensor_at, tensors_at
+from ..arguments import size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, RowDims, TokenKernel, Work
 from .library_op import pass_over
@@ -80,17 +80,20 @@ def gate_to_new(signature: Signature) -> Work:
     return pass_over(_POINTWISE, flops, (x,), (half,), dims=_row_dims(half, TokenKernel.GATED))
 
 
-def rotate(signature: Signature) -> Work:
-    """Positions, query, key, head size, table of cosines and sines: query and key are rotated in place."""
-    positions, query, table = (tensor_at(signature, position) for position in (0, 1, 4))
-    rotated = (query, *tensors_at(signature, 2))
-    return _rotation(positions, rotated, rotated, table)
-
-
-def rotate_into(signature: Signature) -> Work:
-    """Query, key, their results, table, positions."""
-    query, key, query_out, key_out, table, positions = (tensor_at(signature, position) for position in range(6))
-    return _rotation(positions, (query, key), (query_out, key_out), table)
+def rotate(
+    signature: Signature, *, query: int = 1, results: int | None = None, positions: int = 0, table: int = 4
+) -> Work:
+    """Query, key if any, positions, table of cosines and sines: both are rotated in place, or into `results`."""
+    places, values = tensor_at(signature, positions), tensor_at(signature, table, 2)
+    rotated = (tensor_at(signature, query), *tensors_at(signature, query + 1))
+    written = rotated
+    if results is not None:
+        written = tuple(tensor_at(signature, results + place) for place in range(len(rotated)))
+    rows = bytes_of(min(places.element_count, values.shape[0]) * values.shape[1], values.dtype)
+    count, tokens = sum(tensor.element_count for tensor in rotated), max(places.element_count, 1)
+    dims = RowDims(rows=tokens, columns=max(count // tokens, 1), token_kernel=TokenKernel.ROPE)
+    read = (rotated[0], places, *rotated[1:])
+    return pass_over(_POINTWISE, ROTATION_FLOPS * count, read, written, more_read_bytes=rows, dims=dims)
 
 
 def rotate_pair(signature: Signature) -> Work:
@@ -99,19 +102,6 @@ def rotate_pair(signature: Signature) -> Work:
     tables = tensors_at(signature, 2, 3)
     flops = ROTATION_FLOPS * (query.element_count + key.element_count)
     return pass_over(_POINTWISE, flops, (query, key, *tables), (query, key))
-
-
-def _rotation(
-    positions: TensorSpec, read: tuple[TensorSpec, ...], written: tuple[TensorSpec, ...], table: TensorSpec
-) -> Work:
-    if len(table.shape) != 2:
-        raise LackingArgumentError("a table of rows")
-    rows = bytes_of(min(positions.element_count, table.shape[0]) * table.shape[1], table.dtype)
-    count = sum(tensor.element_count for tensor in read)
-    tokens = max(positions.element_count, 1)
-    dims = RowDims(rows=tokens, columns=max(count // tokens, 1), token_kernel=TokenKernel.ROPE)
-    read = (read[0], positions, *read[1:])
-    return pass_over(_POINTWISE, ROTATION_FLOPS * count, read, written, more_read_bytes=rows, dims=dims)
 
 
 def _row_dims(x: TensorSpec, kernel: TokenKernel | None = None) -> RowDims | None:
