@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .analyzer.asking.answer import Picture, Report
     from .analyzer.asking.prices import Prices
-    from .analyzer.questions.analyze.api import IterationReport, analyze
-    from .analyzer.questions.batch.api import TracesReport, batch
-    from .analyzer.questions.catalog.api import GpuList, gpus
-    from .analyzer.questions.compare.api import ComparisonReport, compare
-    from .analyzer.questions.convert.api import graph
-    from .analyzer.questions.ranks.api import JobReport, ranks
-    from .analyzer.questions.recommender.api import RecommenderAnswer, recommender
-    from .analyzer.questions.replay.api import ReplayReport, replay
+    from .analyzer.questions.analyze.command import IterationReport, analyze
+    from .analyzer.questions.batch.command import TracesReport, batch
+    from .analyzer.questions.catalog.command import GpuList, gpus
+    from .analyzer.questions.compare.command import ComparisonReport, compare
+    from .analyzer.questions.convert.command import graph
+    from .analyzer.questions.ranks.command import JobReport, ranks
+    from .analyzer.questions.recommender.command import RecommenderAnswer, recommender
+    from .analyzer.questions.replay.command import ReplayReport, replay
     from .analyzer.questions.scale.api import PlansReport, scale
-    from .analyzer.questions.score.api import ScoreReport, score
+    from .analyzer.questions.score.command import ScoreReport, score
     from .analyzer.questions.serve.api import ServeAnswer, serve
-    from .analyzer.questions.shard.api import ShardingReport, shard
-    from .analyzer.questions.show.api import OverviewReport, overview
-    from .analyzer.questions.sweep.api import SensitivityAnswer, SweepAnswer, sweep
-    from .analyzer.questions.validate.api import ValidationReport, validate
+    from .analyzer.questions.shard.command import ShardingReport, shard
+    from .analyzer.questions.show.command import OverviewReport, overview
+    from .analyzer.questions.sweep.command import SensitivityAnswer, SweepAnswer, sweep
+    from .analyzer.questions.validate.command import ValidationReport, validate
     from .errors import (
         CaptureError,
         InputError,
@@ -86,23 +86,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "analyzer.questions.analyze.api": ("IterationReport", "analyze"),
-    "analyzer.questions.batch.api": ("TracesReport", "batch"),
-    "analyzer.questions.catalog.api": ("GpuList", "gpus"),
-    "analyzer.questions.compare.api": ("ComparisonReport", "compare"),
-    "analyzer.questions.convert.api": ("graph",),
-    "analyzer.questions.show.api": ("OverviewReport", "overview"),
+    "analyzer.questions.analyze.command": ("IterationReport", "analyze"),
+    "analyzer.questions.batch.command": ("TracesReport", "batch"),
+    "analyzer.questions.catalog.command": ("GpuList", "gpus"),
+    "analyzer.questions.compare.command": ("ComparisonReport", "compare"),
+    "analyzer.questions.convert.command": ("graph",),
+    "analyzer.questions.show.command": ("OverviewReport", "overview"),
     "analyzer.asking.prices": ("Prices",),
-    "analyzer.questions.ranks.api": ("JobReport", "ranks"),
-    "analyzer.questions.recommender.api": ("RecommenderAnswer", "recommender"),
-    "analyzer.questions.replay.api": ("ReplayReport", "replay"),
+    "analyzer.questions.ranks.command": ("JobReport", "ranks"),
+    "analyzer.questions.recommender.command": ("RecommenderAnswer", "recommender"),
+    "analyzer.questions.replay.command": ("ReplayReport", "replay"),
     "analyzer.asking.answer": ("Picture", "Report"),
     "analyzer.questions.scale.api": ("PlansReport", "scale"),
-    "analyzer.questions.score.api": ("ScoreReport", "score"),
+    "analyzer.questions.score.command": ("ScoreReport", "score"),
     "analyzer.questions.serve.api": ("ServeAnswer", "serve"),
-    "analyzer.questions.shard.api": ("ShardingReport", "shard"),
-    "analyzer.questions.sweep.api": ("SensitivityAnswer", "SweepAnswer", "sweep"),
-    "analyzer.questions.validate.api": ("ValidationReport", "validate"),
+    "analyzer.questions.shard.command": ("ShardingReport", "shard"),
+    "analyzer.questions.sweep.command": ("SensitivityAnswer", "SweepAnswer", "sweep"),
+    "analyzer.questions.validate.command": ("ValidationReport", "validate"),
     "errors": (
         "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",
     ),

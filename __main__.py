@@ -81,8 +81,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = f".tracer.commands.{cmd_name}" if cmd_name in _OF_TRACER else f".analyzer.questions.{cmd_name}.command"
-        command = getattr(import_module(module, __package__), cmd_name)
-        return command if isinstance(command, click.Command) else None
+        found = vars(import_module(module, __package__)).values()
+        return next(item for item in found if isinstance(item, click.Command) and item.name == cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
 
 BLOCK = re.compile(r"^```\n\$ analyze (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 CUT = "…"

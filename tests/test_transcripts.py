@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast
-from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

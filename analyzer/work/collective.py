@@ -31,11 +31,11 @@ _REDUCING = frozenset(
 )
 
 
-def in_place(signature: Signature, *, flops: int) -> Work:
+def in_place(signature: Signature, *, flops: int = 0, reads: bool = True, writes: bool = True) -> Work:
     """Every rank's buffer is read and overwritten, or a new one of its size written: all-reduce, reduce, broadcast."""
     buffers = tensor_list_at(signature, 0)
     size = total_bytes(buffers)
-    return _work(flops * _element_count(buffers), size, size, buffers[0].dtype)
+    return _work(flops * _element_count(buffers), reads * size, writes * size, buffers[0].dtype)
 
 
 @register_sparse("c10d::allreduce_", "c10d::allreduce_coalesced_")
@@ -48,20 +48,18 @@ def gather_sparse(signature: Signature) -> Work:
     return replace(_work(flops, size, size, buffers[0].dtype), dims=dims)
 
 
-def out_of_place(signature: Signature, *, flops: int) -> Work:
-    """Results first, inputs second: all-gather, reduce-scatter, all-to-all."""
-    written, read = tensor_list_at(signature, 0), tensor_list_at(signature, 1)
+def out_of_place(signature: Signature, *, flops: int, results: int = 0, inputs: int = 1) -> Work:
+    """Results first, inputs second, where nothing else is said: all-gather, reduce-scatter, all-to-all."""
+    written, read = tensor_list_at(signature, results), tensor_list_at(signature, inputs)
     return _work(flops * _element_count(read), total_bytes(read), total_bytes(written), read[0].dtype)
 
 
-def functional_gather(signature: Signature) -> Work:
-    """Inputs, group size, group: the result is group-size times as large."""
-    return _resized(signature, size_at(signature, 1), flops=0)
-
-
-def functional_reduce_scatter(signature: Signature) -> Work:
-    """Inputs, operation, group size, group: the result is a group-size-th."""
-    return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
+def resized(signature: Signature, *, ranks: int, is_divided: bool = False) -> Work:
+    """The result is group-size times as large as the inputs, or, of sums that are shared out, a group-size-th."""
+    count, inputs = size_at(signature, ranks), tensor_list_at(signature, 0)
+    size = total_bytes(inputs)
+    written = size / max(count, 1) if is_divided else size * count
+    return _work(is_divided * _element_count(inputs), size, written, inputs[0].dtype)
 
 
 def exchange_once(signature: Signature) -> Work:
@@ -70,18 +68,6 @@ def exchange_once(signature: Signature) -> Work:
     ratio = argument_at(signature, 1)
     size = total_bytes(buffers) * (ratio if isinstance(ratio, float) else 1.0)
     return _work(0, size, size, buffers[0].dtype)
-
-
-def send(signature: Signature) -> Work:
-    """Read what is sent."""
-    buffers = tensor_list_at(signature, 0)
-    return _work(0, total_bytes(buffers), 0.0, buffers[0].dtype)
-
-
-def receive(signature: Signature) -> Work:
-    """Write what is received."""
-    buffers = tensor_list_at(signature, 0)
-    return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
 
 
 def wait(signature: Signature) -> Work:
@@ -96,21 +82,12 @@ def record_param_comms(signature: Signature) -> Work:
     if names & {"allreduce", "all_reduce", "broadcast", "reduce", "all_to_all", "all_to_allv", "alltoall_base"}:
         return in_place(signature, flops=int(bool(names & _REDUCING)))
     if names & {"_allgather_base", "all_gather", "allgather_into_tensor_coalesced"}:
-        return _resized(signature, size_at(signature, 9), flops=0)
+        return resized(signature, ranks=9)
     if names & _REDUCING:
-        return _resized(signature, 1 / max(size_at(signature, 9), 1), flops=1)
-    if names & {"send"}:
-        return send(signature)
-    if names & {"recv", "receive"}:
-        return receive(signature)
+        return resized(signature, ranks=9, is_divided=True)
+    if names & {"send", "recv", "receive"}:
+        return in_place(signature, reads="send" in names, writes="send" not in names)
     raise LackingArgumentError("which collective it was")
-
-
-def _resized(signature: Signature, ratio: float, *, flops: int) -> Work:
-    """Return a collective whose result is `ratio` times its input."""
-    inputs = tensor_list_at(signature, 0)
-    size = total_bytes(inputs)
-    return _work(flops * _element_count(inputs), size, size * ratio, inputs[0].dtype)
 
 
 def _element_count(tensors: tuple[TensorSpec, ...]) -> int:

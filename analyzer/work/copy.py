@@ -77,16 +77,21 @@ def fill(signature: Signature) -> Work:
     return _work(total_bytes(tensors_at(signature, 1)), tensor_bytes(x), x.dtype)
 
 
-def create(signature: Signature, *, like: bool, sizes: int = 0, dtype: int) -> Work:
-    """Make a tensor of one value."""
-    made = created_tensor(signature, like=like, sizes=sizes, dtype=dtype)
-    return _work(0.0, made.size_bytes, made.dtype)
-
-
-def create_new(signature: Signature, *, dtype: int) -> Work:
-    """Make a tensor of one value by sizes, of the first argument's dtype unless another is given."""
-    model = tensor_at(signature, 0)
-    made = created_tensor(signature, like=False, sizes=1, dtype=dtype, default_dtype=model.dtype)
+def create(
+    signature: Signature,
+    *,
+    like: bool,
+    sizes: int = 0,
+    dtype: int,
+    default_dtype: str | None = None,
+    is_typed_like: bool = False,
+    is_random: bool = False,
+) -> Work:
+    """Make a tensor of one value or of random numbers; of the first argument's dtype where none is given, if asked."""
+    usual = tensor_at(signature, 0).dtype if is_typed_like else default_dtype
+    made = created_tensor(signature, like=like, sizes=sizes, dtype=dtype, default_dtype=usual)
+    if is_random:
+        return _random_work(made.element_count, 0.0, made.size_bytes, made.dtype)
     return _work(0.0, made.size_bytes, made.dtype)
 
 
@@ -211,12 +216,6 @@ def fill_random(signature: Signature, *, flops: int) -> Work:
     """
     x = result_at(signature) or tensor_at(signature, 0)
     return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
-
-
-def create_random(signature: Signature, *, like: bool, sizes: int = 0, dtype: int, default_dtype: str) -> Work:
-    """Return a new tensor of random numbers, by sizes or like another tensor."""
-    made = created_tensor(signature, like=like, sizes=sizes, dtype=dtype, default_dtype=default_dtype)
-    return _random_work(made.element_count, 0.0, made.size_bytes, made.dtype)
 
 
 def randperm(signature: Signature) -> Work:

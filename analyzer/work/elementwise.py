@@ -13,7 +13,7 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .access import access_of
-from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
+from .arguments import LackingArgumentError, argument_at, result_at, result_tensors, tensor_at, tensors_at
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
@@ -95,11 +95,6 @@ def isin(signature: Signature) -> Work:
     return _work(count * depth, total_bytes((*elements, *tested)), bytes_of(count, "bool"), elements[0].dtype)
 
 
-def isclose(signature: Signature) -> Work:
-    """|a − b| ≤ absolute + relative · |b|."""
-    return pointwise(signature, positions=(0, 1), flops=6, out_dtype="bool")
-
-
 _work = partial(build_work, Family.ELEMENTWISE)
 
 
@@ -125,16 +120,26 @@ def once(
     read: tuple[int, ...],
     written: tuple[int, ...],
     beside: tuple[int, ...] = (),
+    has_results: bool = False,
     counted: int = 0,
     flops: int = 0,
 ) -> Work:
     """Read and write tensors once, with `flops` per element of the one at `counted`, in the first one's dtype.
 
-    Those `beside` are read where they are given.
+    Those `beside` are read where they are given. `has_results`: what was recorded of results is written, too.
     """
     inputs = tuple(tensor_at(signature, position) for position in read)
     size = sum((tensor_at(signature, position).size_bytes for position in written), 0.0)
+    size += total_bytes(result_tensors(signature)) if has_results else 0.0
     count = tensor_at(signature, counted).element_count
     return build_work(
         family, flops * count, total_bytes((*inputs, *tensors_at(signature, *beside))), size, inputs[0].dtype
     )
+
+
+def as_recorded(signature: Signature, *, family: Family, flops: int = 0) -> Work:
+    """Read the first tensor once and write the result, whose size is known where it was recorded alone."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    if result is None:
+        raise LackingArgumentError("result")
+    return build_work(family, flops * x.element_count, tensor_bytes(x), result.size_bytes, x.dtype)

@@ -101,21 +101,11 @@ def embedding_bag(signature: Signature) -> Work:
     return replace(work, dims=dims) if dims.rows and dims.lookups and dims.row_bytes else work
 
 
-def embedding_bag_dense_backward(signature: Signature) -> Work:
-    """Add each bag's gradient into its rows: grad, indices, bag of each index, ..., rows at 5, weights at 8."""
-    return _bag_backward(signature, saved=(2, 3, 4), rows=5, weights=8)
-
-
 def embedding_bag_backward(signature: Signature) -> Work:
-    """The same with the offsets third, rows at 6 and weights at 10; the flag at 9 asks for a sparse gradient."""
+    """Offsets third, rows at 6 and weights at 10; the flag at 9 asks for a sparse gradient."""
     if argument_at(signature, 9) is True:
-        return _sparse_bag_backward(signature, weights=10)
-    return _bag_backward(signature, saved=(2, 3, 4, 5), rows=6, weights=10)
-
-
-def embedding_bag_sparse_backward(signature: Signature) -> Work:
-    """Copy each bag's gradient once per index: the rows of a sparse gradient; weights at 8."""
-    return _sparse_bag_backward(signature, weights=8)
+        return sparse_bag_backward(signature, weights=10)
+    return bag_backward(signature, saved=(2, 3, 4, 5), rows=6, weights=10)
 
 
 def per_sample_weights_backward(signature: Signature) -> Work:
@@ -126,7 +116,8 @@ def per_sample_weights_backward(signature: Signature) -> Work:
     return _work(flops, read, bytes_of(indices.element_count, table.dtype), table.dtype)
 
 
-def _bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, weights: int) -> Work:
+def bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, weights: int) -> Work:
+    """Add each bag's gradient into its rows: grad, indices, ..."""
     grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, indices, *tensors_at(signature, *saved, weights)))
     row_bytes, count = bytes_of(_last(grad), grad.dtype), size_at(signature, rows)
@@ -141,8 +132,8 @@ def _bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, we
     return replace(work, dims=dims) if count and row_bytes and dims.lookups else work
 
 
-def _sparse_bag_backward(signature: Signature, *, weights: int) -> Work:
-    """Return the work of a gather: whichever table the rows belong to, as many are written as there are indices."""
+def sparse_bag_backward(signature: Signature, *, weights: int) -> Work:
+    """Copy each bag's gradient once per index, whichever table the rows belong to: those of a sparse gradient."""
     grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
     count = indices.element_count * _last(grad)
     read = tensor_bytes(grad) + bytes_of(indices.element_count, INDEX_DTYPE)

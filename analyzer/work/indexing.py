@@ -120,13 +120,6 @@ def nonzero(signature: Signature) -> Work:
     return replace(work, dims=dims)
 
 
-def bincount(signature: Signature) -> Work:
-    """Count elements per bin; the bins are known only from the recorded result."""
-    x = tensor_at(signature, 0)
-    read = total_bytes((x, *tensors_at(signature, 1)))
-    return _work(x.element_count, read, total_bytes(result_tensors(signature)), x.dtype)
-
-
 def one_hot(signature: Signature) -> Work:
     """A row of zeros with a single one per element; the classes are an argument or the recorded result."""
     x, result = tensor_at(signature, 0), result_at(signature)

@@ -18,14 +18,10 @@ _PAIRS = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k: each is two multiply-adds."""
 
 
-def mm(signature: Signature) -> Work:
-    """[m,k] @ [k,n]."""
-    return _product(signature, *_pair(signature, 0, 1, rank=2))
-
-
-def int_mm(signature: Signature) -> Work:
-    """[m,k] @ [k,n] of int8 into int32."""
-    return _product(signature, *_pair(signature, 0, 1, rank=2), out_dtype="int32")
+def product(signature: Signature, *, rank: int = 2, has_addend: bool = False, out_dtype: str | None = None) -> Work:
+    """[[b,]m,k] @ [[b,]k,n], perhaps added to the first argument, which is not read where beta is 0."""
+    extras = _addend(signature) if has_addend else ()
+    return _product(signature, *_pair(signature, has_addend, rank), extras=extras, out_dtype=out_dtype)
 
 
 def scaled_mm(signature: Signature) -> Work:
@@ -33,56 +29,33 @@ def scaled_mm(signature: Signature) -> Work:
     extras = tensors_at(signature, 2, 3, 4, 5)
     dtype = argument_at(signature, 6)
     out_dtype = dtype.removeprefix("torch.") if isinstance(dtype, str) else None
-    return _product(signature, *_pair(signature, 0, 1, rank=2), extras=extras, out_dtype=out_dtype)
-
-
-def addmm(signature: Signature) -> Work:
-    """self + [m,k] @ [k,n]; self is not read where beta is 0."""
-    return _product(signature, *_pair(signature, 1, 2, rank=2), extras=_addend(signature))
-
-
-def bmm(signature: Signature) -> Work:
-    """[b,m,k] @ [b,k,n]."""
-    return _product(signature, *_pair(signature, 0, 1, rank=3))
-
-
-def baddbmm(signature: Signature) -> Work:
-    """self + [b,m,k] @ [b,k,n]."""
-    return _product(signature, *_pair(signature, 1, 2, rank=3), extras=_addend(signature))
+    return _product(signature, *_pair(signature, 0, 2), extras=extras, out_dtype=out_dtype)
 
 
 def addbmm(signature: Signature) -> Work:
     """self + Σ over b of [b,m,k] @ [b,k,n], into [m,n]."""
-    a, b = _pair(signature, 1, 2, rank=3)
+    a, b = _pair(signature, 1, 3)
     (batch, m, k), n = a.shape, b.shape[2]
     work = _product(signature, a, b, extras=_addend(signature), out_count=m * n)
     return replace(work, dims=MatmulDims(m=m, n=n, k=batch * k))
 
 
-def mv(signature: Signature) -> Work:
-    """[m,k] @ [k]: read-bound, on vector units."""
-    return _vector_product(signature, tensor_at(signature, 0, rank=2), tensor_at(signature, 1, rank=1))
+def vector_product(signature: Signature, *, rank: int = 2, has_addend: bool = False) -> Work:
+    """[m,k] @ [k] or [k] · [k], perhaps added to the first argument: read-bound, on vector units."""
+    a, vector = tensor_at(signature, has_addend, rank), tensor_at(signature, has_addend + 1, 1)
+    _require_equal(a.shape[-1], vector.shape[0])
+    written = _out_bytes(signature, prod(a.shape[:-1]), a.dtype)
+    extras = _addend(signature) if has_addend else ()
+    return _work(2 * a.element_count, (a, vector, *extras), written, a.dtype, is_matrix=False)
 
 
-def addmv(signature: Signature) -> Work:
-    """self + [m,k] @ [k]."""
-    matrix, vector = tensor_at(signature, 1, rank=2), tensor_at(signature, 2, rank=1)
-    return _vector_product(signature, matrix, vector, _addend(signature))
-
-
-def dot(signature: Signature) -> Work:
-    """[k] · [k]."""
-    return _vector_product(signature, tensor_at(signature, 0, rank=1), tensor_at(signature, 1, rank=1))
-
-
-def outer(signature: Signature) -> Work:
-    """[m] × [n]: one multiplication per result."""
-    return _outer_product(*_pair(signature, 0, 1, rank=1), ())
-
-
-def addr(signature: Signature) -> Work:
-    """self + [m] × [n]."""
-    return _outer_product(*_pair(signature, 1, 2, rank=1), _addend(signature))
+def outer(signature: Signature, *, has_addend: bool = False) -> Work:
+    """[m] × [n]: one multiplication per result, and an addition where the first argument is added."""
+    a, b = _pair(signature, has_addend, 1)
+    extras = _addend(signature) if has_addend else ()
+    count = a.shape[0] * b.shape[0]
+    flops = count * (2 if extras else 1)
+    return _work(flops, (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
 
 
 def matmul(signature: Signature) -> Work:
@@ -143,9 +116,9 @@ def weight_int4pack_mm(signature: Signature) -> Work:
     return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, a.dtype), a.dtype, dims=dims)
 
 
-def _pair(signature: Signature, first: int, second: int, *, rank: int) -> tuple[TensorSpec, TensorSpec]:
+def _pair(signature: Signature, first: int, rank: int) -> tuple[TensorSpec, TensorSpec]:
     """Return two operands of the same rank."""
-    return tensor_at(signature, first, rank), tensor_at(signature, second, rank)
+    return tensor_at(signature, first, rank), tensor_at(signature, first + 1, rank)
 
 
 def _product(
@@ -184,20 +157,6 @@ def _is_k_contiguous(a: TensorSpec, b: TensorSpec) -> bool | None:
     return a.strides[-1] == 1 and b.strides[-2] == 1
 
 
-def _vector_product(
-    signature: Signature, a: TensorSpec, vector: TensorSpec, extras: tuple[TensorSpec, ...] = ()
-) -> Work:
-    _require_equal(a.shape[-1], vector.shape[0])
-    written = _out_bytes(signature, prod(a.shape[:-1]), a.dtype)
-    return _work(2 * a.element_count, (a, vector, *extras), written, a.dtype, is_matrix=False)
-
-
-def _outer_product(a: TensorSpec, b: TensorSpec, extras: tuple[TensorSpec, ...]) -> Work:
-    count = a.shape[0] * b.shape[0]
-    flops = count * (2 if extras else 1)
-    return _work(flops, (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
-
-
 def _addend(signature: Signature) -> tuple[TensorSpec, ...]:
     """Return `self` of an add-product as a tuple, empty where beta (the argument after the product) is 0."""
     addend = optional_tensor_at(signature, 0)
@@ -228,24 +187,10 @@ def _work(
     return build_work(Family.MATMUL, flops, total_bytes(inputs), written_bytes, dtype, is_matrix=is_matrix, dims=dims)
 
 
-def grouped_mm(signature: Signature) -> Work:
-    """Products of groups of rows, columns or inner slices; offsets at 2, bias at 3."""
-    return _grouped_product(signature, tensors_at(signature, 2, 3), offsets_position=2)
-
-
-def scaled_grouped_mm(signature: Signature) -> Work:
-    """fp8 grouped product with scales at 2 and 3, offsets at 4."""
-    extras = tensors_at(signature, 2, 3, 4, 5)
-    return _grouped_product(signature, extras, offsets_position=4, out_dtype="bfloat16")
-
-
-def _grouped_product(
-    signature: Signature,
-    extras: tuple[TensorSpec, ...],
-    *,
-    offsets_position: int,
-    out_dtype: str | None = None,
+def grouped_product(
+    signature: Signature, *, extras: tuple[int, ...], offsets: int, out_dtype: str | None = None
 ) -> Work:
+    """Products of groups of rows, columns or inner slices; scales, offsets and bias are read beside."""
     a, b = tensor_at(signature, 0), tensor_at(signature, 1)
     if not {len(a.shape), len(b.shape)} <= {2, 3}:
         raise LackingArgumentError("grouped product of other than 2 or 3 dimensions")
@@ -257,14 +202,14 @@ def _grouped_product(
     groups = next((spec.shape[0] for spec in (a, b) if len(spec.shape) == 3), None)
     out_count = products
     if groups is None:
-        groups = tensor_at(signature, offsets_position, rank=1).shape[0]
+        groups = tensor_at(signature, offsets, rank=1).shape[0]
         out_count *= groups
     result = result_at(signature)
     written = bytes_of(out_count, (out_dtype or a.dtype) if result is None else result.dtype)
     return Work(
         family=Family.MATMUL,
         flops=2 * products * k,
-        read_bytes=total_bytes((a, b, *extras)),
+        read_bytes=total_bytes((a, b, *tensors_at(signature, *extras))),
         written_bytes=written,
         dtype=a.dtype,
         is_matrix=True,

@@ -134,23 +134,6 @@ def grid_sample_backward(signature: Signature, *, flops: int) -> Work:
     return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
 
-def im2col(signature: Signature) -> Work:
-    """Unfold windows into columns; needs the recorded result."""
-    return _recorded(signature)
-
-
-def col2im(signature: Signature) -> Work:
-    """Fold columns back: one addition per input element; needs the recorded result."""
-    return _recorded(signature, flops=tensor_at(signature, 0).element_count)
-
-
-def _recorded(signature: Signature, flops: int = 0) -> Work:
-    x, result = tensor_at(signature, 0), result_at(signature)
-    if result is None:
-        raise LackingArgumentError("result")
-    return _work(flops, tensor_bytes(x), result.size_bytes, x.dtype)
-
-
 def _pooled_count(signature: Signature, x: TensorSpec, rank: int, *, has_dilation: bool) -> int:
     if len(x.shape) < rank:
         raise LackingArgumentError("fewer dims than pooled ones")

@@ -33,14 +33,10 @@ _PROJECTED_GATES = 4
 """Only an LSTM can project its output, which makes its state narrower than the hidden size."""
 
 
-def cudnn_rnn(signature: Signature) -> Work:
-    """Whole layers: input, weights, weight buffer, hx, cx."""
-    return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 4, 5), _directions(signature, 13))
-
-
-def miopen_rnn(signature: Signature) -> Work:
-    """Whole layers: input, weights, hx, cx."""
-    return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 3, 4), _directions(signature, 11))
+def rnn(signature: Signature, *, states: tuple[int, ...], directions: int) -> Work:
+    """Whole layers: input, weights, ..., hx, cx."""
+    found = tensors_at(signature, *states)
+    return _layers(signature, tensor_list_at(signature, 1), found, _directions(signature, directions))
 
 
 def layers(signature: Signature) -> Work:
@@ -91,20 +87,11 @@ def fused_cell(signature: Signature, flops_per_unit: int, gates: int) -> Work:
     )
 
 
-def fused_lstm_cell_backward(signature: Signature) -> Work:
-    """Gradients of the four gates and of the previous cell."""
-    inputs = tensors_at(signature, 0, 1, 2, 3, 4)
-    state = tensor_at(signature, 2)
-    flops = _LSTM_BACKWARD_FLOPS * state.element_count
-    return _gate_work(flops, inputs, bytes_of(5 * state.element_count, state.dtype), state.dtype)
-
-
-def fused_gru_cell_backward(signature: Signature) -> Work:
-    """Gradients of the three gates, of input and of state, and of the previous state."""
-    grad = tensor_at(signature, 0)
-    inputs = tensors_at(signature, 0, 1)
-    flops = _GRU_BACKWARD_FLOPS * grad.element_count
-    return _gate_work(flops, inputs, bytes_of(7 * grad.element_count, grad.dtype), grad.dtype)
+def fused_cell_backward(signature: Signature, *, inputs: tuple[int, ...], state: int, flops: int, written: int) -> Work:
+    """Gradients of the gates (a GRU's of input and of state), and of the previous cell or state."""
+    x = tensor_at(signature, state)
+    made = bytes_of(written * x.element_count, x.dtype)
+    return _gate_work(flops * x.element_count, tensors_at(signature, *inputs), made, x.dtype)
 
 
 def flatten_weight(signature: Signature) -> Work:

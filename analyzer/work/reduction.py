@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at, tensors_at
+from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at
 from .elementwise import pointwise
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
@@ -109,13 +109,6 @@ def pairwise_distances(signature: Signature) -> Work:
     x = tensor_at(signature, 0, rank=2)
     pairs = x.shape[0] * (x.shape[0] - 1) // 2
     return _work(3 * pairs * x.shape[1], tensor_bytes(x), bytes_of(pairs, x.dtype), x.dtype)
-
-
-def segments(signature: Signature) -> Work:
-    """Combine runs of rows, whose lengths or ends may follow at positions 2 and 4."""
-    x = tensor_at(signature, 0)
-    written = total_bytes(result_tensors(signature))
-    return _work(x.element_count, total_bytes((x, *tensors_at(signature, 2, 4))), written, x.dtype)
 
 
 def _total_dtype(signature: Signature) -> str:

@@ -74,7 +74,11 @@ def load_part(path: str | Path, options: ReadOptions) -> Trace:
     from ..trace.renumber import renumber
 
     _check_path(path)
-    _check_window(options.window_ns)
+    # Raise InputError for what is no begin and end, each whole nanoseconds or None.
+    window_ns = options.window_ns
+    ends = window_ns if isinstance(window_ns, tuple | list) else ()
+    if window_ns is not None and (len(ends) != 2 or not {type(end) for end in ends} <= {int, type(None)}):
+        raise InputError(f"window_ns={window_ns!r}: expected a begin and an end in ns, or None for an open end")
     if is_reference(path):
         trace, part, is_chosen = load_reference(path), None, False
     else:
@@ -92,13 +96,6 @@ def load_part(path: str | Path, options: ReadOptions) -> Trace:
 def _check_path(path: object) -> None:
     if not isinstance(path, str | os.PathLike) or "\0" in os.fsdecode(path):
         raise InputError(f"{path!r}: expected a path")
-
-
-def _check_window(window_ns: object) -> None:
-    """Raise InputError for what is no begin and end, each whole nanoseconds or None."""
-    ends = window_ns if isinstance(window_ns, tuple | list) else ()
-    if window_ns is not None and (len(ends) != 2 or not {type(end) for end in ends} <= {int, type(None)}):
-        raise InputError(f"window_ns={window_ns!r}: expected a begin and an end in ns, or None for an open end")
 
 
 def is_read_in_parts(path: str | Path) -> bool:

@@ -1,4 +1,7 @@
-"""Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/reference/files.md."""
+"""Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/reference/files.md.
+
+Joins kernels to ops in files without launches: newer profilers write at each kernel the number of its op, too.
+"""
 
 import re
 from collections import defaultdict
@@ -13,7 +16,8 @@ from ...errors import TraceError
 from ..files.importers import collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
-from ..recording.settle import Recording
+from ..recording.rows import LAUNCH_NAME, CallRows, KernelRows, OpRows, join_rows, make_rows
+from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, row_count
 from ..trace.cut import find_window, nothing_in_window
 from ..trace.privacy import hide_private
@@ -23,7 +27,6 @@ from .accelerator import count_unread, find_platform
 from .collect import Collector
 from .communication import build_group_collectives, listed_groups, time_host_collectives
 from .events import DeviceProperties, Header, drop_impossible
-from .launches import settle
 from .part import PartRead, read_part
 from .read import Document, read_document
 from .signatures import read_signatures
@@ -298,3 +301,35 @@ def _fill(argument: Argument, stored: Mapping[_Key, tuple[int, ...]]) -> Argumen
     if isinstance(argument, tuple) and argument and isinstance(argument[0], TensorSpec):
         return tuple(_fill(item, stored) for item in argument)  # type: ignore[return-value]
     return argument
+
+
+def settle(collector: Collector) -> Recording:
+    """Return the recording of what was collected, with launches of no length where the file holds no call at all."""
+    if not collector.length(CallRows) and collector.length(OpRows) and collector.length(KernelRows):
+        collector.add(_launches(collector))
+    return finish(collector)
+
+
+def _launches(collector: Collector) -> CallRows:
+    """Return a launch for each kernel that names its op, made as that op begins: when in it, nothing tells.
+
+    Older profilers write a kernel's correlation in the place of its op's number.
+    """
+    ops, kernels = join_rows(collector.parts(OpRows)), join_rows(collector.parts(KernelRows))
+    numbers, first = np.unique(ops.external_id, return_index=True)
+    wanted = np.concatenate(collector.kernel_ops)
+    place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    op = first[place]
+    is_told = (numbers[place] == wanted) & (wanted > 0) & (kernels.correlation != MISSING)
+    is_told &= kernels.start_ns >= ops.start_ns[op]
+    told = np.flatnonzero(is_told & (not np.array_equal(wanted, kernels.correlation)))
+    op = op[told]
+    return make_rows(
+        CallRows,
+        len(told),
+        name=collector.names.number([LAUNCH_NAME] * len(told)),
+        thread=ops.thread[op],
+        start_ns=ops.start_ns[op],
+        duration_ns=0,
+        correlation=kernels.correlation[told],
+    )

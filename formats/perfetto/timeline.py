@@ -91,7 +91,12 @@ def encode_events(file: EventFile) -> bytes:
     Raises ValueError for a negative start or duration, and where slices of a track cross.
     """
     joined = _join(file.slices)
-    _check(joined)
+    if (joined.start_ns < 0).any() or (joined.duration_ns < 0).any():
+        raise ValueError("expected starts and durations of at least 0 ns")
+    nests = np.ones(len(joined.track), dtype=bool)
+    crossing = crossing_levels(joined.track, joined.start_ns, joined.duration_ns, nests)
+    if crossing.any():
+        raise ValueError(f"{int(np.count_nonzero(crossing))} slices cross another one of their track")
     head = escape_json(orjson.dumps({"displayTimeUnit": "ns", "otherData": dict(file.about)}))[:-1]
     parts = [_text(list(_metadata(file)))] + [_text(events) for events in _event_chunks(file, joined)]
     return b"".join([head, b',"traceEvents":[', b",\n".join(part for part in parts if part), b"]}\n"])
@@ -170,15 +175,6 @@ def _join(tables: Sequence[EventSlices]) -> _Joined:
         duration_ns=duration,
         order=np.lexsort((-duration, track, start)),
     )
-
-
-def _check(joined: _Joined) -> None:
-    if (joined.start_ns < 0).any() or (joined.duration_ns < 0).any():
-        raise ValueError("expected starts and durations of at least 0 ns")
-    nests = np.ones(len(joined.track), dtype=bool)
-    crossing = crossing_levels(joined.track, joined.start_ns, joined.duration_ns, nests)
-    if crossing.any():
-        raise ValueError(f"{int(np.count_nonzero(crossing))} slices cross another one of their track")
 
 
 def _metadata(file: EventFile) -> Iterator[JsonEvent]:

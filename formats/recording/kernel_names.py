@@ -131,15 +131,11 @@ def dtype_of_kernel(name: str) -> KernelDtype | None:
         found = _NCCL_WORDS.get(reduced[1])
         return None if found is None else KernelDtype(dtype=found)
     if "<" not in name or "cutlass_" in name:
-        return _spelt(name)
+        for pattern, words in _SPELT:
+            if found := pattern.search(name, 0, _LONGEST_SPELT):
+                return KernelDtype(dtype=words[found[1] or ""], is_product=True)
+        return None
     return _templated(name)
-
-
-def _spelt(name: str) -> KernelDtype | None:
-    for pattern, words in _SPELT:
-        if found := pattern.search(name, 0, _LONGEST_SPELT):
-            return KernelDtype(dtype=words[found[1] or ""], is_product=True)
-    return None
 
 
 def _templated(name: str) -> KernelDtype | None:

@@ -36,7 +36,12 @@ def validate_decoded(trace: Trace) -> None:
         check_record(device, Device, f"$.devices[{index}]")
     _check_strings(trace.strings)
     for name in TABLES:
-        _check_shapes(getattr(trace, name), name)
+        table = getattr(trace, name)
+        if type(table) is not TABLES[name]:
+            raise misfit(f"$.{name}", f"a {TABLES[name].__name__}", describe(table))
+        rows: int | None = None
+        for spec in columns(TABLES[name]):
+            rows = _check_shape(getattr(table, spec.name), spec, rows, f"$.{name}.{spec.name}")
     for name in TABLES:
         _check_values(trace, name)
 
@@ -78,14 +83,6 @@ def _check_strings(strings: object) -> None:
         raise misfit("$.strings", "a tuple of strings", describe(strings))
     for index, text in enumerate(strings):
         check_text(text, f"$.strings[{index}]")
-
-
-def _check_shapes(table: object, name: str) -> None:
-    if type(table) is not TABLES[name]:
-        raise misfit(f"$.{name}", f"a {TABLES[name].__name__}", describe(table))
-    rows: int | None = None
-    for spec in columns(TABLES[name]):
-        rows = _check_shape(getattr(table, spec.name), spec, rows, f"$.{name}.{spec.name}")
 
 
 def _check_values(trace: Trace, name: str) -> None:

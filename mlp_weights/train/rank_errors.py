@@ -2,24 +2,25 @@
 
     python -m wavecast.mlp_weights.train.rank_errors DATA [--write]
 
-Pseudo-iterations (pseudo_iterations.py) of all tables, each GPU predicted by weights that never saw its chip: from
-shapes alone and from a source's measurements. z is log(measured / predicted) over the standard deviation that the 90 %
-interval of the sum stands for. `spread` is the median of |z| over what it is of a normal error: intervals hold nine in
-ten of errors with long tails, so that their core is narrower. `correlation` is by what two GPUs have in common, from d,
-the median of |z_a - z_b| over that of a normal error: 1 - d^2 / (2 spread^2), at least 0, and no more than between GPUs
-that have more in common. Every block of a table counts alike; medians, since one table that was measured with other
-software moves a mean at will.
+An iteration is 50 ops drawn from one block of a table (`CommonRows`), the same ones on two GPUs, 200 times for each
+pair of GPUs. Each GPU is predicted by weights that never saw its chip: from shapes alone, and from the measurements of
+a third GPU. z is log(measured / predicted) over the standard deviation that the 90 % interval of the sum stands for, as
+analyzer/prediction/sum_interval.py has it for ops of one family. `spread` is the median of |z| over what it is of a
+normal error: intervals hold nine in ten of errors with long tails, so that their core is narrower. `correlation` is by
+what two GPUs have in common, from d, the median of |z_a - z_b| over that of a normal error: 1 - d^2 / (2 spread^2), at
+least 0, and no more than between GPUs that have more in common. Every block of a table counts alike; medians, since one
+table that was measured with other software moves a mean at will.
 
-`ratio`: the same of blocks of ratio_blocks.py (their median errors), for two targets of one source. `network`: of whole
-networks (network_widths.py) on two GPUs; twins were not measured, and take what ops from shapes show; their spread is
-what network_widths.py holds it to.
+`ratio`: the same of blocks of ratio_blocks.py (their median errors), for two targets of one source. `network`, the
+error that all times from shapes share on a GPU: too few networks were measured on GPUs that have much in common to tell
+how alike it is; it takes what ops from shapes show, and its spread is what network_widths.py holds it to.
 
 Printed by level: the estimate, how many blocks and pairs of GPUs are behind it, and both from either half of the
-tables. About a minute of CPU time.
+tables. About half a minute of CPU time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -29,19 +30,22 @@ import click
 import numpy as np
 
 from ...analyzer.iteration.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, NETWORK, SHAPES, levels
-from ...analyzer.measurements.networks import NODES
-from ...analyzer.prediction.sum_interval import RATIO
-from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
-from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
+from ...analyzer.measurements.readers import load_tables
+from ...analyzer.measurements.samples import Samples
+from ...analyzer.models.frame.intervals import separations
+from ...analyzer.models.frame.problems import as_columns, take_problems
+from ...analyzer.models.library import Library, Predicted, carried_factor
+from ...analyzer.prediction.sum_interval import FAMILY_SHARE, RATIO
+from ...analyzer.questions.score.rows import codes_of, problem_keys
 from ...analyzer.questions.score.weights import Withheld, choose_weights
-from ...arrays import Floats
+from ...arrays import Floats, Rows
 from ...records import dataclass
 from ...specs.catalog import load_catalog
-from ...specs.gpu import Gpu
+from ...specs.fleet import build_fleet, take_gpus
+from ...specs.gpu import Gpu, chip_of
 from ...specs.match import find_gpu
 from .calibrate import equal_weight, weighted_quantile
 from .constants import Fitted, program
-from .pseudo_iterations import PseudoIterations, draw_all, load_blocks
 from .ratio_blocks import table_blocks
 
 NAME: Final = "rank_errors"
@@ -59,6 +63,14 @@ FEWEST_BLOCKS: Final = 10
 RATIO_RULES: Final = ("wave", "bandwidth", "bound")
 NETWORK_SPREAD: Final = 1.0
 """network_widths.py holds this error's width to what networks on left-out chips show."""
+DRAWS: Final = 200
+OPS: Final = 50
+MOST_ROWS: Final = 1500
+"""Of a block: more tell no more of 50 that are drawn."""
+FEWEST_ROWS: Final = 50
+LEAST_NS: Final = 5e3
+"""Shorter ops were measured to whole microseconds, and weigh nothing in a sum."""
+SEED: Final = 20261123
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +80,7 @@ class PairResiduals:
     block: str
     gpus: tuple[Gpu, Gpu]
     residual: Floats
-    """[2, n]; NaN on the source."""
+    """[2, n]."""
 
     @property
     def level(self) -> str:
@@ -94,7 +106,10 @@ class ErrorLikeness:
 @program(NAME, ABOUT, __doc__)
 def main(data: Path) -> Fitted:
     """Print the estimates of each kind, and write them."""
-    found = {**sum_residuals(draw_every(data)), RATIO: ratio_residuals(data), NETWORK: network_residuals(data)}
+    found: dict[str, list[PairResiduals]] = {SHAPES: [], ANCHORED: [], RATIO: ratio_residuals(data)}
+    for block in load_blocks(data):
+        for kind, drawn in draw_all(block):
+            found[kind].append(drawn)
     values: dict[str, ErrorLikeness] = {}
     for kind, residuals in found.items():
         values[kind] = estimate(residuals)
@@ -108,29 +123,121 @@ def main(data: Path) -> Fitted:
             click.echo(f"  {level:13} {own:5.2f}  {blocks:4} blocks, {pairs:3} pairs (halves {parts})")
     spread = {kind: round(item.spread, 2) for kind, item in values.items()}
     alike = {kind: {level: round(item.correlation[level], 2) for level in LEVELS} for kind, item in values.items()}
-    of_ops, of_networks = alike[SHAPES], alike[NETWORK]
-    of_networks["chip"] = max(of_networks["chip"], of_ops["chip"])
-    spread[NETWORK] = NETWORK_SPREAD
-    paths = [*sorted((data / "ops").glob("*.parquet")), data / NODES, data / NETWORKS, data / THROUGHPUT]
     counts = {
         kind: {level: {"blocks": blocks, "pairs": pairs} for level, (blocks, pairs) in item.counts.items()}
         for kind, item in values.items()
     }
-    return {"spread": spread, "correlation": alike}, counts, [path for path in paths if path.exists()]
+    fitted = {"spread": spread | {NETWORK: NETWORK_SPREAD}, "correlation": alike | {NETWORK: alike[SHAPES]}}
+    return fitted, counts, sorted((data / "ops").glob("*.parquet"))
 
 
-def draw_every(data: Path) -> list[PseudoIterations]:
-    """Return the pseudo-iterations of all tables."""
-    return [drawn for block in load_blocks(data) for drawn in draw_all(block)]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CommonRows:
+    """Hold k ops that were measured on some of m GPUs; NaN where they were not.
+
+    A block: the rows of one table, model, family and precision; ops that all of some set of GPUs measured are one row.
+    Each GPU is predicted by weights that never saw its chip: first from shapes, then from each GPU's measurements,
+    anchored as `analyze` does it.
+    """
+
+    name: str
+    """Table, family and precision."""
+    gpus: tuple[Gpu, ...]
+    measured_ns: Floats
+    """[k, m]."""
+    predicted_ns: Floats
+    """[1 + m, k, m]; NaN where the source has no measurement."""
+    half_width: Floats
+    """Of the 90 % interval, natural log, [1 + m, k, m]."""
 
 
-def sum_residuals(drawn: Iterable[PseudoIterations]) -> dict[str, list[PairResiduals]]:
-    """Return the errors of pseudo-iterations, by kind; pairs with the source tell nothing of two predictions."""
-    found: dict[str, list[PairResiduals]] = {SHAPES: [], ANCHORED: []}
-    for item in drawn:
-        if not item.has_source:
-            found[item.kind].append(PairResiduals(block=item.block, gpus=item.gpus, residual=item.residual))
-    return found
+def draw_all(block: CommonRows) -> Iterator[tuple[str, PairResiduals]]:
+    """Yield the iterations of every two GPUs of a block: from shapes, and from each GPU of another chip than both."""
+    chips = [chip_of(gpu) for gpu in block.gpus]
+    for pair in combinations(range(len(chips)), 2):
+        for source in (None, *range(len(chips))):
+            if source is None or chips[source] not in {chips[at] for at in pair}:
+                residual = draw_pair(block, pair, source)
+                if residual is not None:
+                    gpus = (block.gpus[pair[0]], block.gpus[pair[1]])
+                    kind = SHAPES if source is None else ANCHORED
+                    yield kind, PairResiduals(block=block.name, gpus=gpus, residual=residual)
+
+
+def draw_pair(block: CommonRows, pair: tuple[int, int], source: int | None) -> Floats | None:
+    """Return the errors of iterations on two GPUs of a block, [2, n]; None where all share too few ops.
+
+    Of a sum's terms a share goes together.
+    """
+    way, share, used = (0, FAMILY_SHARE, pair) if source is None else (1 + source, 1.0, (*pair, source))
+    rows = np.flatnonzero(~np.isnan(block.measured_ns[:, used]).any(axis=1))
+    if len(rows) < FEWEST_ROWS:
+        return None
+    drawn = rows[np.random.default_rng(SEED).integers(0, len(rows), (DRAWS, OPS))]
+    measured, time, width = (
+        values[drawn][..., pair] for values in (block.measured_ns, block.predicted_ns[way], block.half_width[way])
+    )
+    total, ends = time.sum(axis=1), []
+    for own in (-time * np.expm1(-width), time * np.expm1(width)):
+        together, alone = share * own.sum(axis=1), (1 - share**2) * np.square(own).sum(axis=1)
+        ends.append(np.sqrt(together**2 + alone) / total)
+    deviation = (np.log1p(ends[1]) - np.log1p(-np.minimum(ends[0], 0.99))) / (2 * HALF_WIDTH)
+    return np.asarray((np.log(measured.sum(axis=1) / total) / deviation).T)
+
+
+def load_blocks(data: Path) -> Iterator[CommonRows]:
+    """Yield the blocks of all tables whose ops several GPUs measured, collectives apart: those tell of links."""
+    weights = choose_weights(left_out=Withheld.CHIPS)
+    for samples in load_tables(data):
+        if samples.model == "collective":
+            continue
+        libraries = [weights.library_for(gpu) for gpu in samples.gpus]
+        if not all(samples.model in library.fitted for library in libraries):
+            continue
+        names = np.stack([codes_of(samples.family)[1], codes_of(samples.dtype)[1]])
+        for name in np.unique(names, axis=1).T:
+            block = _block(samples, np.flatnonzero((names == name[:, None]).all(axis=0)), libraries)
+            if block is not None:
+                yield block
+
+
+def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> CommonRows | None:
+    rows = rows[samples.measured_ns[rows] >= LEAST_NS]
+    # The first row of each op on each GPU, [ops, GPUs]; -1 where it was not measured there.
+    distinct, op = np.unique(problem_keys(samples)[rows], return_inverse=True)
+    grid = np.full((len(distinct), len(samples.gpus)), -1, dtype=np.int64)
+    grid[op[::-1], samples.gpu[rows][::-1]] = rows[::-1]
+    grid = grid[(grid >= 0).sum(axis=1) > 1]
+    if len(grid) > MOST_ROWS:
+        grid = grid[np.random.default_rng(SEED).choice(len(grid), MOST_ROWS, replace=False)]
+    used = np.flatnonzero((grid >= 0).sum(axis=0) >= FEWEST_ROWS)
+    grid = grid[:, used]
+    grid = grid[(grid >= 0).sum(axis=1) > 1]
+    if len(grid) < FEWEST_ROWS or len(used) < 2:
+        return None
+    gpus = tuple(samples.gpus[column] for column in used.tolist())
+    measured = np.where(grid >= 0, samples.measured_ns[grid], np.nan)
+    any_row = grid.max(axis=1)
+    problems, fleet = as_columns(take_problems(samples.problems, any_row)), build_fleet(gpus)
+    found = [libraries[column].predict(samples.model, problems, fleet) for column in used.tolist()]
+    ways = [_predicted(item, measured, at, gpus) for at, item in enumerate(found)]
+    time, width = (np.stack(values, axis=2) for values in zip(*ways, strict=True))
+    name = f"{samples.table} {samples.family[any_row[0]]} {samples.dtype[any_row[0]]}"
+    return CommonRows(name=name, gpus=gpus, measured_ns=measured, predicted_ns=time, half_width=width)
+
+
+def _predicted(found: Predicted, measured_ns: Floats, target: int, gpus: tuple[Gpu, ...]) -> tuple[Floats, Floats]:
+    """Return times and half-widths on one GPU, from shapes and from each source's measurement, [1 + source, k]."""
+    shape, fleet = measured_ns.shape, build_fleet(gpus)
+    time, width, own, foreign = (
+        np.broadcast_to(values, shape)[:, target]
+        for values in (found.time_ns, found.half_width, found.anchored_half_width, found.foreign_half_width)
+    )
+    apart = separations(take_gpus(fleet, np.full(len(gpus), target)), fleet)
+    factor = carried_factor(measured_ns, found.time_ns, found.anchor, found.half_width, apart[None, :])
+    is_foreign = np.array([gpu.vendor != gpus[target].vendor for gpu in gpus])
+    anchored = np.where(is_foreign[:, None] & ~np.isnan(foreign), foreign, own)
+    return np.vstack([time, (time[:, None] * factor).T]), np.vstack([width, anchored])
 
 
 def estimate(residuals: Sequence[PairResiduals]) -> ErrorLikeness:
@@ -173,36 +280,6 @@ def ratio_residuals(data: Path) -> list[PairResiduals]:
         for (rule, kind, _), targets in by_source.items()
         for first, second in combinations(sorted(targets), 2)
     ]
-
-
-def network_residuals(data: Path) -> list[PairResiduals]:
-    """Return the errors of whole networks on two GPUs, those of one table and kind together."""
-    weights, catalog = choose_weights(left_out=Withheld.CHIPS), load_catalog()
-    works: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
-    for row in score_networks(data, weights):
-        if not row.is_suspect and row.low_ns and row.high_ns:
-            key = (f"{row.table} {row.mode}", row.model, row.sequence_length, row.batch)
-            works[key][row.gpu] = _in_deviations(row.measured_ns, row.predicted_ns, row.low_ns, row.high_ns)
-    for item in score_throughput(data, weights)[0]:
-        if item.low_ns and item.high_ns:
-            way = f"{item.table} {item.layout} {item.software} {item.is_compiled}"
-            works[way, item.model][item.gpu] = _in_deviations(
-                item.measured_ns, item.predicted_ns, item.low_ns, item.high_ns
-            )
-    groups: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    for key, errors in works.items():
-        for first, second in combinations(sorted(errors), 2):
-            groups[key[0], first, second].append((errors[first], errors[second]))
-    return [
-        PairResiduals(
-            block=name, gpus=(find_gpu(catalog, first), find_gpu(catalog, second)), residual=np.array(errors).T
-        )
-        for (name, first, second), errors in groups.items()
-    ]
-
-
-def _in_deviations(measured_ns: float, predicted_ns: float, low_ns: float, high_ns: float) -> float:
-    return float(np.log(measured_ns / predicted_ns) / (np.log(high_ns / low_ns) / (2 * HALF_WIDTH)))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ a fit, but for `link`, where boards and nodes differ.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
+from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -206,39 +207,42 @@ def _family(model: str) -> Family:
 
 def wave_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield PyTorch's kernels with their launches and bytes."""
-    rows, catalog = load_rows(data), load_catalog()
-    for kind in FAMILIES:
-        by_gpu = {
-            gpu: {tuple(row[name] for name in ("op", "rows", "cols", "dtype")): row for row in found}
-            for (name, gpu), found in rows.items()
-            if name == kind
-        }
+    by_kind: dict[str, dict[str, dict[tuple[Any, ...], Mapping[str, Any]]]] = {name: {} for name in FAMILIES}
+    for row in records_of(read_table(data / TABLE)):
+        kind = "elementwise" if row["op"] in _ELEMENTWISE else row["op"]
+        if kind in by_kind and row["kernel"] and row["grid_x"] > 0 and not row["suspect"]:
+            key = tuple(row[name] for name in ("op", "rows", "cols", "dtype"))
+            by_kind[kind].setdefault(row["gpu"], {})[key] = row
+    for kind, by_gpu in by_kind.items():
         for here, there in permutations(sorted(by_gpu), 2):
-            shared = [(by_gpu[here][key], by_gpu[there][key]) for key in by_gpu[here].keys() & by_gpu[there].keys()]
-            floor_us = EVENT_FLOOR_NS / 1e3
-            shared = [pair for pair in shared if min(pair[0]["latency_us"], pair[1]["latency_us"]) > floor_us]
-            if len(shared) < FEWEST_ROWS:
+            both = [(by_gpu[here][key], by_gpu[there][key]) for key in by_gpu[here].keys() & by_gpu[there].keys()]
+            long = [rows for rows in both if min(row["latency_us"] for row in rows) * 1e3 > EVENT_FLOOR_NS]
+            if len(long) < FEWEST_ROWS:
                 continue
-            pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
-            found = pair_up(shared, build_fleet([pair.source]), build_fleet([pair.target]))
-            predicted_ns = moved(found.source_us * 1e3, _wave_factor(found), found.source, found.target)
-            log_ratio = np.log(predicted_ns / (found.target_us * 1e3))
-            yield from memory_blocks("wave", kind, pair, found.source_us * 1e3, log_ratio)
+            pair = GpuPair(find_gpu(load_catalog(), here), find_gpu(load_catalog(), there))
+            origin, fleet = build_fleet([pair.source]), build_fleet([pair.target])
+            time_ns, measured_ns = np.array([[row["latency_us"] * 1e3 for row in rows] for rows in long]).T
+            factor = _wave_factor([rows[0] for rows in long], time_ns, origin, fleet)
+            log_ratio = np.log(moved(time_ns, factor, origin, fleet) / measured_ns)
+            yield from memory_blocks("wave", kind, pair, time_ns, log_ratio)
 
 
-def _wave_factor(found: Pairing) -> Floats:
+def _wave_factor(rows: Sequence[Mapping[str, Any]], time_ns: Floats, source: Fleet, target: Fleet) -> Floats:
     """Return wave scaling's factor; no row tells of registers and shared memory."""
-    source, target = found.source, found.target
     rates, clock = [memory_rates(fleet).dram for fleet in (source, target)], source.clock_hz / target.clock_hz
-    gamma = reached_boundedness(found.moved_bytes, found.source_us * 1e3 - kernel_overhead_ns(source), rates[0])
+    moved_bytes = np.array([row["bytes_read"] + row["bytes_written"] for row in rows], dtype=np.float64)
+    gamma = reached_boundedness(moved_bytes, time_ns - kernel_overhead_ns(source), rates[0])
     bandwidth, missing = rates[0] / rates[1], np.full(len(gamma), -1)
     if source.warp_size != target.warp_size:
         return large_wave_factor(gamma, bandwidth, clock, source.sm_count / target.sm_count)
+    blocks, threads = (
+        np.array([prod(row[f"{name}_{axis}"] for axis in "xyz") for row in rows]) for name in ("grid", "block")
+    )
     waves = [
-        resident_blocks(found.block_threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
+        resident_blocks(threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
         for fleet in (source, target)
     ]
-    return exact_wave_factor(gamma, bandwidth, clock, found.block_count, *waves)
+    return exact_wave_factor(gamma, bandwidth, clock, blocks.astype(np.float64), *waves)
 
 
 def link_blocks(data: Path) -> Iterator[PairErrors]:
@@ -293,45 +297,3 @@ FAMILIES: Final = ("elementwise", "layernorm", "softmax")
 _ELEMENTWISE: Final = frozenset(
     {"add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh"}
 )
-
-LaunchedRow = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pairing:
-    """Hold the kernels measured on both of an ordered pair of GPUs, [n]."""
-
-    source: Fleet
-    target: Fleet
-    source_us: Floats
-    target_us: Floats
-    moved_bytes: Floats
-    block_count: Floats
-    block_threads: Floats
-
-
-def load_rows(data: Path) -> dict[tuple[str, str], list[LaunchedRow]]:
-    """Return the rows with a launch by family and GPU."""
-    rows: dict[tuple[str, str], list[LaunchedRow]] = {}
-    for row in records_of(read_table(data / TABLE)):
-        family = "elementwise" if row["op"] in _ELEMENTWISE else row["op"]
-        if row["kernel"] and row["grid_x"] > 0 and not row["suspect"] and family in FAMILIES:
-            rows.setdefault((family, row["gpu"]), []).append(row)
-    return rows
-
-
-def pair_up(shared: Sequence[tuple[LaunchedRow, LaunchedRow]], source: Fleet, target: Fleet) -> Pairing:
-    """Return the pairs (row on the source, row on the target) as columns."""
-
-    def values(get: Callable[[LaunchedRow, LaunchedRow], float]) -> Floats:
-        return np.array([get(left, right) for left, right in shared], dtype=np.float64)
-
-    return Pairing(
-        source=source,
-        target=target,
-        source_us=values(lambda left, _: left["latency_us"]),
-        target_us=values(lambda _, right: right["latency_us"]),
-        moved_bytes=values(lambda left, _: left["bytes_read"] + left["bytes_written"]),
-        block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
-        block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
-    )

@@ -11,7 +11,7 @@ Printed as well: the share that the widths in use hold, by distance.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,8 +45,6 @@ ABOUT: Final = (
     "each w."
 )
 TABLES: Final = ("matmul", "attention", "vector", "convolution")
-FEWEST_PAIRS: Final = 6
-"""Of GPUs, ordered."""
 LEAPS: Final = ((0.0, 0.5), (0.5, 1.5), (1.5, 2.5), (2.5, 9.0))
 PLAIN: Final = ("wave", "bandwidth", "link", "pcie")
 BY_FAMILY: Final = ("bound", "compute", "guess")
@@ -60,7 +58,7 @@ Groups = Mapping[tuple[str, str], Sequence[PairErrors]]
 
 @program(NAME, ABOUT, __doc__, click.option("--by-pair", is_flag=True, help="Print every block as well."))
 def main(data: Path, by_pair: bool) -> Fitted:
-    """Print a line per rule and family, then how alike errors are."""
+    """Print a line per rule and family."""
     groups = read_groups(data)
     leaps = "  ".join(f"{low:g}-{high:g}".center(7) for low, high in LEAPS)
     numbers = f"{'points':>8} {'blocks':>6} {'chips':>5} {'pooled':>7} {'width':>6}  {'left out':>8}"
@@ -70,9 +68,6 @@ def main(data: Path, by_pair: bool) -> Fitted:
         for item in sorted(blocks, key=lambda item: item.apart) if by_pair else ():
             width = np.quantile(item.residual, COVERAGE)
             click.echo(f"    {item.apart:4.1f} {width:6.2f} {item.count:7}  {item.kind}: {item.source} → {item.target}")
-    every = [item for blocks in groups.values() for item in blocks if item.chips[0] != item.chips[1]]
-    for names in (("wave",), ("compute",), ("bound",), ("guess",), ("wave", "compute")):
-        print_shared(" and ".join(names), [item for item in every if item.rule in names])
     paths = [*(data / "ops" / f"{name}.parquet" for name in TABLES), data / COLLECTIVES, *trace_paths(data)]
     return widths_of(groups), counts_of(groups), paths
 
@@ -170,22 +165,6 @@ def left_out(blocks: Sequence[PairErrors]) -> list[tuple[float, str]]:
     """Return the share held on each chip by widths that never saw it."""
     parts = [(chip, without(blocks, chip), with_chip(blocks, chip)) for chip in chips_of(blocks)]
     return [(held(mine, widened(others)), chip) for chip, others, mine in parts if others]
-
-
-def print_shared(title: str, blocks: Sequence[PairErrors]) -> None:
-    """Print how alike the errors of two table families are between the same GPUs: 1 where one follows the other."""
-    by_kind: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for item in blocks:
-        by_kind[item.kind][item.source, item.target] = item.bias
-    found = []
-    for here, there in combinations(by_kind.values(), 2):
-        pairs = sorted(here.keys() & there.keys())
-        left, right = (np.array([biases[pair] for pair in pairs]) for biases in (here, there))
-        if len(pairs) >= FEWEST_PAIRS:
-            found.append(float(left @ right / np.sqrt((left @ left) * (right @ right))))
-    click.echo(
-        f"{title}: {len(found)} pairs of families, correlation {np.median(found):.2f} (median), {min(found):.2f} least"
-    )
 
 
 def print_group(rule: str, family: str, blocks: Sequence[PairErrors]) -> None:

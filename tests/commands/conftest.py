@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
-from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
 from wavecast.formats.trace.codec import encode
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec

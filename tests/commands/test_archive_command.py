@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from wavecast.analyzer.asking.choice import complete_archived
 from wavecast.analyzer.asking.inputs import TracePath
-from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
 from wavecast.analyzer.questions.archive.command import archive as archive_group
 from wavecast.analyzer.questions.batch.inputs import find_inputs
 from wavecast.formats.archive import init_archive, open_archive

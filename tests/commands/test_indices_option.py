@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from wavecast.analyzer.questions.analyze.api import analyze
+from wavecast.analyzer.questions.analyze.command import analyze
 from wavecast.analyzer.questions.scale.api import scale
 from wavecast.errors import InputError
 

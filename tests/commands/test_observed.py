@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import wavecast
 from click.testing import Result
-from wavecast.analyzer.asking.observed import read_observed_ns, split_observed
+from wavecast.analyzer.questions.analyze.command import read_observed_ns, split_observed
 from wavecast.errors import InputError
 
 Run = Callable[..., Result]

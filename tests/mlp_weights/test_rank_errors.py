@@ -6,10 +6,17 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from wavecast.analyzer.iteration.decision.joint_errors import CONSTANTS, KINDS, LEVELS
+from wavecast.analyzer.iteration.decision.joint_errors import ANCHORED, CONSTANTS, HALF_WIDTH, KINDS, LEVELS, SHAPES
 from wavecast.formats.files.constants import read_constants
-from wavecast.mlp_weights.train.pseudo_iterations import DRAWS, CommonRows, draw_all
-from wavecast.mlp_weights.train.rank_errors import FEWEST_BLOCKS, PairResiduals, estimate
+from wavecast.mlp_weights.train.rank_errors import (
+    DRAWS,
+    FEWEST_BLOCKS,
+    CommonRows,
+    PairResiduals,
+    draw_all,
+    draw_pair,
+    estimate,
+)
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 
@@ -48,40 +55,38 @@ def block(scale: float) -> CommonRows:
     """Ops whose second GPU takes `scale` of what is predicted, the first exactly that."""
     predicted = np.tile(np.linspace(1e4, 1e6, 60)[:, None], (1, 3))
     measured = predicted * np.array([1.0, scale, 1.0])
-    width = np.full((60, 3), 0.3)
+    moved = [predicted * measured[:, [at]] / predicted[:, [at]] for at in range(3)]
     return CommonRows(
         name="table family fp16",
         gpus=GPUS,
         measured_ns=measured,
-        predicted_ns=predicted,
-        half_width=width,
-        moved_ns=np.stack([predicted * measured[:, [at]] / predicted[:, [at]] for at in range(3)]),
-        moved_half_width=np.stack([width] * 3),
+        predicted_ns=np.stack([predicted, *moved]),
+        half_width=np.full((4, 60, 3), 0.3),
     )
 
 
 def test_both_gpus_run_the_same_ops() -> None:
-    drawn = list(draw_all(block(1.25)))
-    twins = next(item for item in drawn if item.level == "chip" and item.source is None)
-    assert twins.measured_ns.shape == (2, DRAWS)
-    assert twins.measured_ns[1] / twins.measured_ns[0] == pytest.approx(np.full(DRAWS, 1.25))
-    assert np.log(1.25) / twins.residual[1] == pytest.approx((twins.fall[1] + twins.rise[1]) / 2)
-    assert (np.abs(twins.residual[0]) < 1e-9).all()
+    first, second = next(
+        item for kind, item in draw_all(block(1.25)) if kind == SHAPES and item.level == "chip"
+    ).residual
+    assert len(first) == DRAWS
+    assert first == pytest.approx(np.zeros(DRAWS), abs=1e-9)
+    alone, together = np.log(1.25) * HALF_WIDTH / 0.3 * np.array([np.sqrt(50), 1.0])
+    assert ((together < second) & (second < alone)).all()
 
 
-def test_a_twin_of_the_source_is_no_stranger_to_it() -> None:
-    sources = defaultdict[tuple[str, str], list[str | None]](list)
-    for item in draw_all(block(1.0)):
-        sources[item.gpus[0].name, item.gpus[1].name].append(None if item.source is None else item.source.name)
+def test_errors_of_the_source_are_carried_along() -> None:
+    from_h100 = draw_pair(block(1.25), (0, 1), 2)
+    assert from_h100 is not None
+    assert np.exp(from_h100 * 0.3 / HALF_WIDTH) == pytest.approx(np.tile([[1.0], [1.25]], DRAWS), abs=0.02)
+
+
+def test_pairs_with_the_source_or_its_twin_tell_nothing_of_two_predictions() -> None:
+    kinds = defaultdict[tuple[str, str], list[str]](list)
+    for kind, item in draw_all(block(1.0)):
+        kinds[item.gpus[0].name, item.gpus[1].name].append(kind)
     b200, gb200, h100 = (gpu.name for gpu in GPUS)
-    assert sources[b200, gb200] == [None, b200, gb200, h100]
-    assert sources[b200, h100] == [None, b200, h100]
-
-
-def test_the_source_itself_is_known() -> None:
-    item = next(item for item in draw_all(block(1.0)) if item.has_source)
-    assert np.isnan(item.residual[0]).all()
-    assert (item.predicted_ns[0] == item.measured_ns[0]).all()
+    assert kinds == {(b200, gb200): [SHAPES, ANCHORED], (b200, h100): [SHAPES], (gb200, h100): [SHAPES]}
 
 
 def test_constants_are_what_can_be_drawn_from() -> None:

@@ -29,7 +29,11 @@ def describe_value(value: Any, *, keep_text: bool) -> Argument:
         return value
     if isinstance(value, list | tuple):
         return _describe_list(value)
-    return _describe_name(value, keep_text)
+    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
+        return str(value).removeprefix(_TORCH_PREFIX)
+    if isinstance(value, torch.device):
+        return value.type
+    return value if keep_text and isinstance(value, str) else UNKNOWN
 
 
 def describe_tensor(tensor: torch.Tensor) -> TensorSpec:
@@ -58,14 +62,6 @@ def _stored_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
-
-
-def _describe_name(value: Any, keep_text: bool) -> Argument:
-    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
-        return str(value).removeprefix(_TORCH_PREFIX)
-    if isinstance(value, torch.device):
-        return value.type
-    return value if keep_text and isinstance(value, str) else UNKNOWN
 
 
 def _describe_list(values: Sequence[Any]) -> Argument:

@@ -9,13 +9,23 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import ABSENT, common_time_unit, format_amount, format_count, format_money, format_number
+from ...page.quantity import (
+    ABSENT,
+    common_time_unit,
+    format_amount,
+    format_count,
+    format_money,
+    format_number,
+    format_time,
+)
 from ...page.sheet import Sheet, drop_empty_columns
 from .fleet import FleetSummary, GpuTotal, costs_of
 from .report import BatchReport, GpuMix
 
 _SHOWN_GPUS: Final = 10
 _SHOWN_WORKLOADS: Final = 30
+_ANSWERED: Final = 4
+"""What-ifs that are answered in a sentence each; the tables hold all."""
 
 
 def describe_batch(report: BatchReport, *, output: str, top: int = _SHOWN_GPUS) -> Page:
@@ -26,12 +36,29 @@ def describe_batch(report: BatchReport, *, output: str, top: int = _SHOWN_GPUS) 
     thousand = "" if report.has_weights else ", costs of 1,000"
     remarks = [f"Times are of {each}{thousand}, on GPUs that every trace fits; * cannot be told from the cheapest."]
     title, count = report.costs
-    blocks = [
-        block for fleet in report.fleets for block in _sheets(costs_of(fleet.summary, count), fleet.mix, top, title)
+    found = [(costs_of(fleet.summary, count), fleet.mix) for fleet in report.fleets]
+    blocks = [block for summary, mix in found for block in _sheets(summary, mix, top, title)]
+    answers = [
+        text for summary, _ in found[:_ANSWERED] for text in _answer(summary, is_one=len(found) == 1, cost=title)
     ]
     unclear = [f"{name}: no trace has this name, tag or workload" for name in report.unknown_names]
     unclear += dict.fromkeys(f"no mix of GPUs: {fleet.why_no_mix}" for fleet in report.fleets if fleet.why_no_mix)
-    return build_page(opening([clean_text(f"{output}: {counts}")]), *blocks, notes(remarks), warnings(unclear))
+    return build_page(
+        opening([clean_text(f"{output}: {counts}"), *answers]), *blocks, notes(remarks), warnings(unclear)
+    )
+
+
+def _answer(summary: FleetSummary, *, is_one: bool, cost: str) -> Iterator[str]:
+    """Say which GPU carries all traces for the least money, and which in the least time."""
+    if not summary.totals:
+        return
+    ending = "" if is_one else f" ({clean_text(summary.what_if)})"
+    best, fastest = summary.totals[0], min(summary.totals, key=lambda item: item.time_ns)
+    if best.usd is not None:
+        like = sum(item.is_like_best and item.usd is not None for item in summary.totals) - 1
+        alike = f"; {format_count(like, 'GPU')} cannot be told from it" if like else ""
+        yield f"Cheapest for all{ending}: {best.name}, {format_money(best.usd)}{cost.removeprefix('$')}{alike}."
+    yield f"Fastest{ending}: {fastest.name}, {format_time(fastest.time_ns)}."
 
 
 def draw_batch_json(report: BatchReport) -> str:

@@ -17,7 +17,7 @@ from ...recorded.host_ranks import as_device, is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window
 from .report import CollectiveWait
-from .rows import choose_on_ranks, covered_by_group
+from .rows import choose_on_ranks
 
 NOBODY: Final = -1
 
@@ -39,8 +39,7 @@ class RankState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankActivity:
-    """Hold s stretches of r ranks in one iteration, and who waited for whom; ns on the first rank's clock, the earliest
-    rank's start at 0."""
+    """Hold s stretches of r ranks in one iteration; ns on the first rank's clock, the earliest rank's start at 0."""
 
     ranks: tuple[int, ...]
     iteration: int | None
@@ -54,8 +53,6 @@ class RankActivity:
     end_ns: Floats
     waited_for: Rows
     """Position of the rank that a stretch waits for, -1 for nobody, [s]."""
-    waiting_ns: Floats
-    """How long each rank (row) waited for each other (column), [r, r]."""
     collective: Rows
     """Number of each stretch's collective among those that the files share, -1 for none, [s]."""
     stream: Rows
@@ -93,10 +90,6 @@ def rank_activity(
     rank, state, target, shared, stream, name = (
         column.astype(np.int64) for column in (rank, state, target, shared, stream, name)
     )
-    waiting = np.zeros((len(traces), len(traces)))
-    held = state == RankState.WAITS
-    pair = rank[held] * len(traces) + target[held]
-    waiting.reshape(-1)[:] = covered_by_group(start[held], end[held], pair, waiting.size)
     zero = begin.min()
     return RankActivity(
         ranks=aligned.ranks,
@@ -107,7 +100,6 @@ def rank_activity(
         start_ns=start - zero,
         end_ns=end - zero,
         waited_for=target,
-        waiting_ns=waiting,
         collective=shared,
         stream=stream,
         name=name,

@@ -173,26 +173,16 @@ def wait_rows(aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: 
     )
 
 
-def covered_by_group(start_ns: Floats, end_ns: Floats, group: Rows, count: int) -> Floats:
-    """Return the length of the union of the stretches of each of `count` groups, [count].
-
-    >>> covered_by_group(np.array([0.0, 2.0, 1.0]), np.array([3.0, 5.0, 2.0]), np.array([1, 1, 0]), 3)
-    array([1., 5., 0.])
-    """
-    if not len(start_ns):
-        return np.zeros(count)
-    apart = float(end_ns.max() - start_ns.min()) + 1.0
-    start, end = (edge - start_ns.min() + group * apart for edge in (start_ns, end_ns))
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    latest = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
-    new = np.maximum(end - np.maximum(start, latest), 0.0)
-    return np.bincount(group[order], weights=new, minlength=count).astype(np.float64)
-
-
 def covered_ns(start_ns: Floats, end_ns: Floats) -> float:
-    """Return the length of the union of stretches."""
-    return float(covered_by_group(start_ns, end_ns, np.zeros(len(start_ns), dtype=np.int64), 1)[0])
+    """Return the length of the union of stretches.
+
+    >>> covered_ns(np.array([0.0, 2.0, 7.0]), np.array([3.0, 5.0, 8.0]))
+    6.0
+    """
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], end_ns[order]
+    latest = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+    return float(np.maximum(end - np.maximum(start, latest), 0.0).sum())
 
 
 def choose_on_ranks(traces: Sequence[Trace], iteration: int | str | None) -> list[RecordedIteration]:

@@ -89,7 +89,14 @@ def read_axes(vary: Mapping[str, str], gpu: Gpu, trace: Trace, scenario: Scenari
     names = [item.axis.name for item in found]
     if len(set(names)) < len(names):
         raise InputError(f"{parameter('vary')}: {names[0]} stands there twice: give all its values in one")
-    _check_apart(found)
+    # Raise InputError for two parameters that are one.
+    first, *others = found
+    for other in others:
+        same = _keys(first) & _keys(other)
+        if same:
+            raise InputError(
+                f"{parameter('vary')}: {first.axis.name} and {other.axis.name} both set {min(same)}: vary one of them"
+            )
     _check_number(found)
     return found
 
@@ -203,17 +210,6 @@ def _recorded_value(change: IterationParameter, trace: Trace, scenario: Scenario
         return float(given or stated or (infer_batch_size if change.name == "batch" else infer_sequence_length)(trace))
     except InputError:
         return None
-
-
-def _check_apart(asked: Sequence[AskedAxis]) -> None:
-    """Raise InputError for two parameters that are one."""
-    first, *others = asked
-    for other in others:
-        same = _keys(first) & _keys(other)
-        if same:
-            raise InputError(
-                f"{parameter('vary')}: {first.axis.name} and {other.axis.name} both set {min(same)}: vary one of them"
-            )
 
 
 def _keys(item: AskedAxis) -> set[str]:

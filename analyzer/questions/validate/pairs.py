@@ -19,7 +19,7 @@ from ...page.quantity import common_time_unit, format_change, format_count, form
 from ...page.sheet import Sheet
 
 if TYPE_CHECKING:
-    from .api import ValidationReport
+    from .command import ValidationReport
 
 GPU_BOUND_RATIO: Final = 0.85
 """An iteration whose GPU is busy for so much of it says little about hosts."""

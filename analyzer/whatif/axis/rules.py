@@ -86,32 +86,25 @@ def _leading(call: AxisCall, spec: TensorSpec) -> Carry:
     return tuple(carry)
 
 
-def _product(call: AxisCall, _position: int, spec: TensorSpec, *, first: int) -> Carry:
-    """[..., m, k] @ [..., k, n]: rows of the left operand, columns of the right one, batches of either."""
-    left, right = call.at(first), call.at(first + 1)
-    outer = tuple(max(_at(left, dim), _at(right, dim)) for dim in range(len(spec.shape) - 2))
-    return (*outer, _at(left, -2), _at(right, -1))
+def _named(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
+    """Follow the letters of dims by which ranks may share them: what bears one letter holds one axis."""
+    rule = find_rule("letters", call.name)
+    naming = None if rule is None else rule(call)
+    if naming is None:
+        return _leading(call, spec)
+    held: dict[int, int] = {}
+    for letters, carry in zip(naming.inputs, call.carries, strict=True):
+        for letter, inner in zip(letters, carry, strict=False):
+            held[letter] = max(held.get(letter, 0), inner) if letter else 0
+    return tuple(held.get(letter, 0) for letter in naming.outputs[call.layout.output_positions.index(position)])
 
 
-def _linear(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return (*call.at(0)[:-1], 0)
+def _first_result(call: AxisCall, position: int, _spec: TensorSpec, *, like: int = 0, dims: int | None = None) -> Carry:
+    """The first result is like an argument, or like its first `dims`; others are statistics or gradients of parameters.
 
-
-def _first_dim(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return call.at(0)[:1]
-
-
-def _none(_call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return ()
-
-
-def _first_result(call: AxisCall, position: int, _spec: TensorSpec, *, like: int = 0) -> Carry:
-    """The first result is like an argument; others are statistics per channel or gradients of parameters."""
-    return () if position else call.at(like)
-
-
-def _embedding(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return (*call.at(1), 0)
+    Dims that no input has hold no axis.
+    """
+    return () if position else call.at(like)[:dims]
 
 
 def _by_leading_size(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
@@ -119,24 +112,6 @@ def _by_leading_size(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     pairs = zip(call.inputs, call.carries, strict=True)
     sizes = {item.shape[0]: carry[0] for item, carry in pairs if item.shape and carry and carry[0]}
     return (sizes.get(spec.shape[0], 0),) if spec.shape else ()
-
-
-def _reduction(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
-    """Drop the reduced dims (argument 1), or keep them with size 1 (argument 2)."""
-    carry, dims = call.at(0), call.argument(1)
-    rank = len(carry)
-    items = dims if isinstance(dims, tuple) else (dims,)
-    reduced = {dim % rank for dim in items if isinstance(dim, int) and rank}
-    if len(spec.shape) == rank and rank:
-        return tuple(0 if dim in reduced and spec.shape[dim] == 1 else _at(carry, dim) for dim in range(rank))
-    return tuple(_at(carry, dim) for dim in range(rank) if dim not in reduced)
-
-
-def _stack(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
-    dim, rank = call.argument(1), len(spec.shape)
-    place = dim % rank if isinstance(dim, int) and rank else 0
-    carry = next((item for item in call.carries if any(item)), ())
-    return (*carry[:place], 0, *carry[place:])
 
 
 def _created(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
@@ -185,9 +160,3 @@ def _index_select(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     source, dim = call.at(0), call.argument(1)
     place = dim % len(source) if isinstance(dim, int) and source else 0
     return (*source[:place], *call.at(2)[:1], *source[place + 1 :])
-
-
-def _grouped_product(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
-    """[rows, k] @ [groups, k, n] keeps the rows; gradients of the groups' weights have none."""
-    left = call.at(0)
-    return (_at(left, -2), 0) if len(spec.shape) == 2 and len(left) == 2 else ()

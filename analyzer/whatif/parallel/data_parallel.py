@@ -18,7 +18,7 @@ from ....formats.trace.column import row_count
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
 from ....records import dataclass, field
-from .exchanges import all_gather, all_reduce, reduce_scatter, wait
+from .exchanges import exchange, wait
 from .insert import Insertion, Insertions, Spot
 from .layers import tail_start
 from .mesh import axis_group
@@ -119,7 +119,7 @@ class Replication:
             issue = Spot(at=early[0], is_after=False, phase=phase, module=self._module(late[0]))
             parts = tuple(TensorSpec(dtype, (part,)) for part in self._shard_counts(rows, size).tolist())
             self._copy("aten::cat", (parts, 0), (shard,), (), (flat,), issue)
-            gathered = all_gather(insertions, shard, flat, group, issue)
+            gathered = exchange(insertions, "all_gather", shard, flat, group, issue)
             place = Spot(at=late[0], is_after=False, phase=phase, module=self._module(late[0]))
             view = wait(insertions, whole, gathered, place)
             held = insertions.tensor(dtype, int(self.parameters.element_count[rows].sum()))
@@ -142,11 +142,11 @@ class Replication:
             number = self._copy("aten::_chunk_cat", (specs, 0, size), (whole,), gradients, (flat,), place)
             for gradient in gradients:
                 insertions.lasts[insertions.storage(gradient)] = number
-            part = reduce_scatter(insertions, whole, flat, group, place)
+            part = exchange(insertions, "reduce_scatter", whole, flat, group, place)
             replicas = self._group(copies) if copies else None
             if replicas is not None:
                 first = len(insertions.ops)
-                part = all_reduce(insertions, shard, wait(insertions, shard, part, place), replicas, place)
+                part = exchange(insertions, "all_reduce", shard, wait(insertions, shard, part, place), replicas, place)
                 self.last_only.add(first + 1)
             self._wait_for_gradients(shard, part, gradients)
 
@@ -174,8 +174,8 @@ class Replication:
                 first = len(insertions.ops)
                 specs = tuple(TensorSpec(dtype, (n,)) for n in parameters.element_count[same].tolist())
                 self._copy("aten::cat", (specs, 0), (whole,), gradients, (flat,), place)
-                reduce = reduce_scatter if is_parted else all_reduce
-                self._wait_for_gradients(part, reduce(insertions, whole, flat, group, place), gradients)
+                kind = "reduce_scatter" if is_parted else "all_reduce"
+                self._wait_for_gradients(part, exchange(insertions, kind, whole, flat, group, place), gradients)
                 if self.plan.zero < 2:
                     self.last_only.update(range(first, len(insertions.ops)))
             if is_parted:
@@ -205,7 +205,7 @@ class Replication:
             count = -(-int(self.parameters.element_count[rows].sum()) // size)
             shard = TensorSpec(dtype, (count,))
             tensors = tuple(self.parameters.tensor[rows].tolist())
-            gathered = all_gather(insertions, shard, tensors[0], group, place)
+            gathered = exchange(insertions, "all_gather", shard, tensors[0], group, place)
             if not self.plan.overlap_gradients:
                 wait(insertions, TensorSpec(dtype, (count * size,)), gathered, place, writes=tensors)
 
@@ -221,7 +221,7 @@ class Replication:
             place = Spot(at=op, is_after=True, phase=int(ops.phase[op]))
             spec = TensorSpec("float32", ())
             for group in (item for item in groups if item is not None and len(written)):
-                total = all_reduce(insertions, spec, int(written[0]), group, place)
+                total = exchange(insertions, "all_reduce", spec, int(written[0]), group, place)
                 wait(insertions, spec, total, place, writes=(int(written[0]),))
 
     def _wait_for_gradients(self, spec: TensorSpec, tensor: int, gradients: tuple[int, ...]) -> None:

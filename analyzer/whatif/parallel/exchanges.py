@@ -12,31 +12,17 @@ _FUNCTIONAL: Final = {
 }  # fmt: skip
 
 
-def all_reduce(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
-    """Insert a sum over a group: return the row of its result, a tensor of the same shape."""
-    return insert_collective(
-        insertions, "all_reduce", Signature((spec, "sum", UNKNOWN), (_resized(spec),)), tensor, group, place
-    )
+def exchange(insertions: Insertions, kind: str, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
+    """Insert a collective over a group: return the row of its result.
 
-
-def all_gather(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
-    """Insert a gathering of every rank's tensor: return the row of its result, longer in its first dimension."""
-    size = insertions.group_size(group)
-    call = Signature((spec, size, UNKNOWN), (_resized(spec, times=size),))
-    return insert_collective(insertions, "all_gather", call, tensor, group, place)
-
-
-def reduce_scatter(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
-    """Insert a sum of which each rank gets its part: return the row of its result, shorter in its first dimension."""
-    size = insertions.group_size(group)
-    call = Signature((spec, "sum", size, UNKNOWN), (_resized(spec, over=size),))
-    return insert_collective(insertions, "reduce_scatter", call, tensor, group, place)
-
-
-def _resized(spec: TensorSpec, *, times: int = 1, over: int = 1) -> TensorSpec:
-    """Return a contiguous tensor `times` as long in its first dimension, or an `over`-th, rounded up."""
-    shape = spec.shape or (1,)
-    return TensorSpec(spec.dtype, (-(-shape[0] * times // over), *shape[1:]))
+    `all_reduce`: a sum of the same shape; `all_gather`: every rank's tensor, longer in its first dimension;
+    `reduce_scatter`: of a sum each rank's part, shorter there, rounded up.
+    """
+    size, shape = insertions.group_size(group), spec.shape or (1,)
+    length = {"all_gather": shape[0] * size, "reduce_scatter": -(-shape[0] // size)}.get(kind, shape[0])
+    words = (*(() if kind == "all_gather" else ("sum",)), *(() if kind == "all_reduce" else (size,)), UNKNOWN)
+    call = Signature((spec, *words), (TensorSpec(spec.dtype, (length, *shape[1:])),))
+    return insert_collective(insertions, kind, call, tensor, group, place)
 
 
 def insert_collective(insertions: Insertions, kind: str, call: Signature, tensor: int, group: int, place: Spot) -> int:

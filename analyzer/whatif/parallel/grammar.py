@@ -164,7 +164,13 @@ def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]
         said, asked = ELSEWHERE[name]
         raise InputError(f"{where}: {shown}: {said} {parameter(asked)}")
     if name == "hsdp":
-        yield from _hybrid(value, where)
+        found = _HSDP.fullmatch((value or "").strip())
+        if found is None:
+            raise InputError(
+                f"{where}: hsdp: expected replicas x shards, as in hsdp=4x8, found {clean_text(value or '')!r}"
+            )
+        yield "dp", _number("dp", found[1], f"{where}: hsdp")
+        yield "fsdp", _number("fsdp", found[2], f"{where}: hsdp")
     elif name in NUMBERS:
         yield NUMBERS[name], _number(NUMBERS[name], value, f"{where}: {shown}")
     elif name in SWITCHES:
@@ -175,16 +181,6 @@ def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]
         near = get_close_matches(name, [*NUMBERS, *SWITCHES, *CHOICES], n=1)
         hint = f"did you mean {near[0]}? Expected" if near else "expected"
         raise InputError(f"{where}: {shown!r} is no word of a plan; {hint} some of {', '.join(PLAN_WORDS)}")
-
-
-def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int | None]]:
-    found = _HSDP.fullmatch((value or "").strip())
-    if found is None:
-        raise InputError(
-            f"{where}: hsdp: expected replicas x shards, as in hsdp=4x8, found {clean_text(value or '')!r}"
-        )
-    yield "dp", _number("dp", found[1], f"{where}: hsdp")
-    yield "fsdp", _number("fsdp", found[2], f"{where}: hsdp")
 
 
 def _number(field: str, value: str | None, where: str) -> int | None:

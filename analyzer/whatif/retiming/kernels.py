@@ -64,21 +64,17 @@ def retime(original: Trace, changed: Whatif, gpu: Gpu, library: Library) -> What
     duration = fixed + (measured - fixed) * factor
     added, lost = _cast_additions(original, changed.casts, fleet, library)
     duration_ns = np.where((factor == 1.0) & (added == 0.0), measured, duration + added)
-    _refuse_endless(original, duration_ns)
-    trace = shift_timeline(changed.trace, np.rint(duration_ns).astype(np.int64))
-    warnings = (*changed.warnings, *_warnings(original, rule, lost))
-    return replace(changed, trace=trace, warnings=warnings)
-
-
-def _refuse_endless(trace: Trace, duration_ns: Floats) -> None:
-    """Raise InputError for a kernel that would take longer than a trace can say."""
+    # Raise InputError for a kernel that would take longer than a trace can say.
     endless = np.flatnonzero(~(duration_ns <= MAX_INTEGER))
     if len(endless):
-        name = trace.strings[int(trace.kernels.name[endless[0]])]
+        name = original.strings[int(original.kernels.name[endless[0]])]
         raise InputError(
             f"{name} (kernel {endless[0]}) would take {duration_ns[endless[0]] / 1e9:,.0f} s: nothing is known of "
             "kernels of that size; ask for a smaller change"
         )
+    trace = shift_timeline(changed.trace, np.rint(duration_ns).astype(np.int64))
+    warnings = (*changed.warnings, *_warnings(original, rule, lost))
+    return replace(changed, trace=trace, warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Paged caches of keys and values, partial results of attention; losses and collectives of libraries."""
+"""Paged caches of keys and values, partial results of attention; losses of libraries."""
 
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import optional_tensor_at, size_at, tensor_at, tensors_at
-from ..collective import functional_gather, out_of_place
+from ..arguments import tensor_at, tensors_at
 from ..work import Family, RowDims, Work
 from .library_op import pass_over
 
@@ -10,18 +9,11 @@ from .library_op import pass_over
 MERGE_FLOPS = 4
 
 
-def write_cache(signature: Signature) -> Work:
-    """Key, value, key cache, value cache, slots: new keys and values go to their slots, perhaps in a narrower dtype."""
-    key, value, cache, slots = (tensor_at(signature, position) for position in (0, 1, 2, 4))
+def write_cache(signature: Signature, *, slots: int = 4) -> Work:
+    """Key, value, cache, slots: new keys and values, or latents and rotated keys, go to their slots of the cache."""
+    key, value, cache, places = (tensor_at(signature, position) for position in (0, 1, 2, slots))
     placed = TensorSpec(cache.dtype, (key.element_count + value.element_count,))
-    return pass_over(Family.INDEXING, 0, (key, value, slots), (placed,))
-
-
-def write_latent_cache(signature: Signature) -> Work:
-    """Latent, rotated part of the key, cache, slots: both go to one row of the cache."""
-    latent, key, cache, slots = (tensor_at(signature, position) for position in range(4))
-    placed = TensorSpec(cache.dtype, (latent.element_count + key.element_count,))
-    return pass_over(Family.INDEXING, 0, (latent, key, slots), (placed,))
+    return pass_over(Family.INDEXING, 0, (key, value, places), (placed,))
 
 
 def gather_cache(signature: Signature) -> Work:
@@ -31,22 +23,11 @@ def gather_cache(signature: Signature) -> Work:
     return pass_over(Family.INDEXING, 0, (read, *tensors_at(signature, 2)), (out,))
 
 
-def merge_states(signature: Signature) -> Work:
-    """Result, its log-sum-exp, then output and log-sum-exp of both parts."""
-    out = tensor_at(signature, 0)
-    total = optional_tensor_at(signature, 1)
-    parts = tensors_at(signature, 2, 3, 4, 5)
-    written = (out,) if total is None else (out, total)
-    return pass_over(Family.ELEMENTWISE, MERGE_FLOPS * out.element_count, parts or (out, out), written)
-
-
-def merge_states_into(signature: Signature) -> Work:
-    """Output and log-sum-exp of both parts, then of the result."""
-    out = tensor_at(signature, 4)
-    parts = tensors_at(signature, 0, 1, 2, 3)
-    return pass_over(
-        Family.ELEMENTWISE, MERGE_FLOPS * out.element_count, parts or (out, out), (out, *tensors_at(signature, 5))
-    )
+def merge_states(signature: Signature, *, result: int = 0, parts: int = 2) -> Work:
+    """Output and log-sum-exp of the result, and of both parts."""
+    out, read = tensor_at(signature, result), tensors_at(signature, *range(parts, parts + 4))
+    written = (out, *tensors_at(signature, result + 1))
+    return pass_over(Family.ELEMENTWISE, MERGE_FLOPS * out.element_count, read or (out, out), written)
 
 
 def join_queries(signature: Signature) -> Work:
@@ -65,13 +46,3 @@ def loss_with_gradient(signature: Signature) -> Work:
     rows, columns = scores.shape
     dims = RowDims(rows=rows, columns=columns)
     return pass_over(Family.LOSS, LOSS_FLOPS * scores.element_count, (scores, scores), (scores,), dims=dims)
-
-
-def reduce_into(signature: Signature) -> Work:
-    """Handle, input, result."""
-    return out_of_place(Signature((tensor_at(signature, 2), tensor_at(signature, 1))), flops=1)
-
-
-def gather_along(signature: Signature) -> Work:
-    """Input, dimension, ranks."""
-    return functional_gather(Signature((tensor_at(signature, 0), size_at(signature, 2))))

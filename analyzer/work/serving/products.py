@@ -63,17 +63,13 @@ def marlin_product(signature: Signature, *, weight: int = 2) -> Work:
     return _work(signature, left, (right, *tensors_at(signature, weight + 1)), n)
 
 
-def product_of_columns(signature: Signature, *, n_at: int, weight: int = 1, extras: tuple[int, ...] = ()) -> Work:
+def product_of_columns(
+    signature: Signature, *, n_at: int, x: int = 0, weight: int = 1, extras: tuple[int, ...] = ()
+) -> Work:
     """Return the work of packed weights whose columns an argument says."""
-    left = tensor_at(signature, 0)
+    left = tensor_at(signature, x)
     right = tensor_at(signature, weight)
     return _work(signature, left, (right, *tensors_at(signature, *extras)), size_at(signature, n_at))
-
-
-def ggml_product(signature: Signature) -> Work:
-    """Packed weights, activations, kind, columns."""
-    weights, x = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(signature, x, (weights,), size_at(signature, 3))
 
 
 def four_bit_product(signature: Signature) -> Work:

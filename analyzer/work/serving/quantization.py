@@ -1,7 +1,9 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
+from math import inf, prod
+
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
+from ..arguments import argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, Work
 from .library_op import pass_over
@@ -21,47 +23,13 @@ SCALE_BYTES = 4
 _QUANTISING = Family.ELEMENTWISE
 
 
-def quantise_statically(signature: Signature) -> Work:
-    """Result, input, scale."""
-    out, x = tensor_at(signature, 0), tensor_at(signature, 1)
-    return pass_over(_QUANTISING, QUANTISE_FLOPS * x.element_count, (x, *tensors_at(signature, 2)), (out,))
-
-
-def quantise_dynamically(signature: Signature, *, out: int = 0, x: int = 1, scale: int = 2) -> Work:
-    """Compute the scales too, with one comparison per element."""
-    source = tensor_at(signature, x)
-    written = tensor_at(signature, out), tensor_at(signature, scale)
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * source.element_count, (source,), written)
-
-
-def quantise_to_new(signature: Signature, *, element_bytes: float, block: int) -> Work:
-    """Return new tensors: the narrow numbers, and a scale of 4 bytes per block (nvfp4: of one byte)."""
+def quantise_to_new(signature: Signature, *, element_bytes: float, block: float = inf) -> Work:
+    """Return new tensors: the narrow numbers, and a scale of 4 bytes per block (nvfp4: of one byte), if any."""
     x = tensor_at(signature, 0)
     narrow = x.element_count * element_bytes
     scales = x.element_count / block * (SCALE_BYTES if element_bytes >= 1 else 1)
     written = TensorSpec("uint8", (int(narrow + scales),))
     return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (written,))
-
-
-def quantise_as_recorded(signature: Signature) -> Work:
-    """Return a tensor that was recorded; a lookup in a table of codes where there is one."""
-    x, out = tensor_at(signature, 0), result_at(signature)
-    if out is None:
-        raise LackingArgumentError("the result's dtype")
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (out,))
-
-
-def quantise_blocks(signature: Signature) -> Work:
-    """bitsandbytes, 8 bits: a code per element, a scale per block (at 2)."""
-    x = tensor_at(signature, 0)
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (TensorSpec("uint8", (x.element_count,)),))
-
-
-def quantise_4_bits(signature: Signature) -> Work:
-    """bitsandbytes: two codes per byte."""
-    x = tensor_at(signature, 0)
-    packed = TensorSpec("uint8", (x.element_count // 2,))
-    return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), (packed,))
 
 
 def quantise_rows(signature: Signature) -> Work:
@@ -72,35 +40,23 @@ def quantise_rows(signature: Signature) -> Work:
     return pass_over(_QUANTISING, DYNAMIC_FLOPS * x.element_count, (x,), written)
 
 
-def widen_4_bits(signature: Signature) -> Work:
-    """bitsandbytes: packed codes, scales, block, kind of code, shape of the result."""
-    packed, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    shape = argument_at(signature, 4)
-    count = TensorSpec("uint8", sizes_at(signature, 4)).element_count if shape else packed.element_count * 2
-    return _widening(signature, (packed, scales), count)
+def widen(
+    signature: Signature,
+    *,
+    read: tuple[int, ...] = (0, 1),
+    beside: tuple[int, ...] = (),
+    numbers: int = 1,
+    shape: int | None = None,
+    like: int | None = None,
+    dtype: str = "bfloat16",
+) -> Work:
+    """Widen codes, so many `numbers` each where no shape is given; `beside` (scales, zeros) is read where it is given.
 
-
-def widen_blocks(signature: Signature) -> Work:
-    """bitsandbytes: a code per byte, scales, table."""
-    codes, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _widening(signature, (codes, scales), codes.element_count)
-
-
-def widen_product(signature: Signature) -> Work:
-    """bitsandbytes: an int32 product, and the scales of its rows and columns."""
-    product = tensor_at(signature, 0)
-    return _widening(signature, (product, *tensors_at(signature, 1, 2, 4)), product.element_count, "float16")
-
-
-def widen_packed(signature: Signature) -> Work:
-    """AWQ: eight weights per int32, then scales and zeros."""
-    packed, scales = tensor_at(signature, 0), tensor_at(signature, 1)
-    count = packed.element_count * PACKED_PER_INT32
-    return _widening(signature, (packed, *tensors_at(signature, 1, 2)), count, scales.dtype)
-
-
-def _widening(signature: Signature, read: tuple[TensorSpec, ...], count: int, dtype: str = "bfloat16") -> Work:
-    """Return a conversion's work; of a result that was not recorded two bytes per element are written."""
-    out = result_at(signature)
-    written = bytes_of(count, dtype if out is None else out.dtype)
-    return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, read, (TensorSpec("uint8", (int(written),)),))
+    Of a result that was not recorded, the dtype is `dtype`, or that of the argument `like`.
+    """
+    given = tuple(tensor_at(signature, position) for position in read)
+    is_shaped = shape is not None and argument_at(signature, shape)
+    count = prod(sizes_at(signature, shape or 0)) if is_shaped else given[0].element_count * numbers
+    out, usual = result_at(signature), dtype if like is None else tensor_at(signature, like).dtype
+    written = TensorSpec("uint8", (int(bytes_of(count, usual if out is None else out.dtype)),))
+    return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, (*given, *tensors_at(signature, *beside)), (written,))

@@ -1,7 +1,7 @@
 """Norms, gated activations and rotary embeddings of libraries: row work, mostly into tensors that are given."""
 
 from ....formats.trace.signature import Signature, TensorSpec
-from ..arguments import LackingArgumentError, optional_tensor_at, size_at, tensor_at, tensors_at
+from ..arguments import size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, RowDims, TokenKernel, Work
 from .library_op import pass_over
@@ -22,54 +22,28 @@ NORM_BACKWARD_FLOPS = 12
 _NORM, _POINTWISE = Family.NORMALIZATION, Family.ELEMENTWISE
 
 
-def norm_into(signature: Signature, *, out: int = 0, x: int = 1, weight: int = 2) -> Work:
-    """Write the norm of one tensor to another, perhaps in a narrower dtype."""
-    return _norm(signature, tensor_at(signature, x), (weight,), written=(tensor_at(signature, out),))
+def norm(
+    signature: Signature,
+    *,
+    x: int = 0,
+    residual: tuple[int, ...] = (),
+    other: tuple[int, ...] = (),
+    weights: tuple[int, ...] = (1,),
+    written: tuple[int, ...] = (0,),
+    perhaps: tuple[int, ...] = (),
+    more_flops: int = 0,
+) -> Work:
+    """Write the norm of one tensor, perhaps in a narrower dtype, after adding a residual.
 
-
-def new_norm(signature: Signature, *, beside: tuple[int, ...] = (1,)) -> Work:
-    """Return a new tensor of the first one's shape; the others are weights."""
-    x = tensor_at(signature, 0)
-    return _norm(signature, x, beside, written=(x,))
-
-
-def add_norm(signature: Signature) -> Work:
-    """Add the residual to it, which takes the sum; the input takes its norm: (input, residual, weight)."""
-    x, residual = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _norm(signature, x, (2,), residual=residual, written=(x, residual))
-
-
-def quantised_add_norm(signature: Signature) -> Work:
-    """Do the same into a narrower result: (result, input, residual, weight)."""
-    out, x, residual = (tensor_at(signature, position) for position in range(3))
-    return _norm(signature, x, (3,), residual=residual, written=(out, residual), more_flops=QUANTISE_FLOPS)
-
-
-def quantised_norm(signature: Signature) -> Work:
-    """Norm, perhaps after adding a residual, then quantise: (result, input, weight, scale, ε, bound, residual)."""
-    out, x, scale = (tensor_at(signature, position) for position in (0, 1, 3))
-    residual = optional_tensor_at(signature, 6)
-    written = (out, scale) if residual is None else (out, scale, residual)
-    return _norm(signature, x, (2,), residual=residual, written=written, more_flops=DYNAMIC_FLOPS)
-
-
-def statically_quantised_norm(signature: Signature) -> Work:
-    """Norm, then quantise by a given scale: (result, input, weight, scale)."""
-    return _norm(
-        signature, tensor_at(signature, 1), (2,), written=(tensor_at(signature, 0),), more_flops=QUANTISE_FLOPS
-    )
-
-
-def add_norm_into(signature: Signature) -> Work:
-    """Add and norm into given tensors: (result, input, residual, residual's result, weight)."""
-    out, x, residual, total = (tensor_at(signature, position) for position in range(4))
-    return _norm(signature, x, (4,), residual=residual, written=(out, total))
-
-
-def norm_with_other(signature: Signature) -> Work:
-    """Norm with a residual, or a gate, at 3: (input, weight, bias, other)."""
-    x, other = tensor_at(signature, 0), optional_tensor_at(signature, 3)
-    return _norm(signature, x, (1, 2), residual=other, written=(x,))
+    What is `written` has the sizes of these arguments. A residual or gate at `other`, and weights, may be lacking;
+    `perhaps` are written where they are given.
+    """
+    source = tensor_at(signature, x)
+    added = (*(tensor_at(signature, position) for position in residual), *tensors_at(signature, *other))
+    made = (*(tensor_at(signature, position) for position in written), *tensors_at(signature, *perhaps))
+    flops = (RMS_NORM_FLOPS + more_flops + len(added)) * source.element_count
+    read = (source, *added, *tensors_at(signature, *weights))
+    return pass_over(_NORM, flops, read, made, dims=_row_dims(source, TokenKernel.NORM))
 
 
 def norm_backward(signature: Signature) -> Work:
@@ -106,23 +80,20 @@ def gate_to_new(signature: Signature) -> Work:
     return pass_over(_POINTWISE, flops, (x,), (half,), dims=_row_dims(half, TokenKernel.GATED))
 
 
-def gate_pair(signature: Signature) -> Work:
-    """Gate one tensor with another of its size into a new one."""
-    gates, values = tensor_at(signature, 0), tensor_at(signature, 1)
-    return pass_over(_POINTWISE, GATED_FLOPS * values.element_count, (gates, values), (values,))
-
-
-def rotate(signature: Signature) -> Work:
-    """Positions, query, key, head size, table of cosines and sines: query and key are rotated in place."""
-    positions, query, table = (tensor_at(signature, position) for position in (0, 1, 4))
-    rotated = (query, *tensors_at(signature, 2))
-    return _rotation(positions, rotated, rotated, table)
-
-
-def rotate_into(signature: Signature) -> Work:
-    """Query, key, their results, table, positions."""
-    query, key, query_out, key_out, table, positions = (tensor_at(signature, position) for position in range(6))
-    return _rotation(positions, (query, key), (query_out, key_out), table)
+def rotate(
+    signature: Signature, *, query: int = 1, results: int | None = None, positions: int = 0, table: int = 4
+) -> Work:
+    """Query, key if any, positions, table of cosines and sines: both are rotated in place, or into `results`."""
+    places, values = tensor_at(signature, positions), tensor_at(signature, table, 2)
+    rotated = (tensor_at(signature, query), *tensors_at(signature, query + 1))
+    written = rotated
+    if results is not None:
+        written = tuple(tensor_at(signature, results + place) for place in range(len(rotated)))
+    rows = bytes_of(min(places.element_count, values.shape[0]) * values.shape[1], values.dtype)
+    count, tokens = sum(tensor.element_count for tensor in rotated), max(places.element_count, 1)
+    dims = RowDims(rows=tokens, columns=max(count // tokens, 1), token_kernel=TokenKernel.ROPE)
+    read = (rotated[0], places, *rotated[1:])
+    return pass_over(_POINTWISE, ROTATION_FLOPS * count, read, written, more_read_bytes=rows, dims=dims)
 
 
 def rotate_pair(signature: Signature) -> Work:
@@ -131,40 +102,6 @@ def rotate_pair(signature: Signature) -> Work:
     tables = tensors_at(signature, 2, 3)
     flops = ROTATION_FLOPS * (query.element_count + key.element_count)
     return pass_over(_POINTWISE, flops, (query, key, *tables), (query, key))
-
-
-def rotate_one(signature: Signature) -> Work:
-    """Input, cosines, sines."""
-    x = tensor_at(signature, 0)
-    return pass_over(_POINTWISE, ROTATION_FLOPS * x.element_count, (x, *tensors_at(signature, 1, 2)), (x,))
-
-
-def _rotation(
-    positions: TensorSpec, read: tuple[TensorSpec, ...], written: tuple[TensorSpec, ...], table: TensorSpec
-) -> Work:
-    if len(table.shape) != 2:
-        raise LackingArgumentError("a table of rows")
-    rows = bytes_of(min(positions.element_count, table.shape[0]) * table.shape[1], table.dtype)
-    count = sum(tensor.element_count for tensor in read)
-    tokens = max(positions.element_count, 1)
-    dims = RowDims(rows=tokens, columns=max(count // tokens, 1), token_kernel=TokenKernel.ROPE)
-    read = (read[0], positions, *read[1:])
-    return pass_over(_POINTWISE, ROTATION_FLOPS * count, read, written, more_read_bytes=rows, dims=dims)
-
-
-def _norm(
-    signature: Signature,
-    x: TensorSpec,
-    weights: tuple[int, ...],
-    *,
-    residual: TensorSpec | None = None,
-    written: tuple[TensorSpec, ...],
-    more_flops: int = 0,
-) -> Work:
-    """Return a norm's work; a residual is one more addition and one more tensor."""
-    read = (x, *(() if residual is None else (residual,)), *tensors_at(signature, *weights))
-    flops = RMS_NORM_FLOPS + more_flops + (residual is not None)
-    return pass_over(_NORM, flops * x.element_count, read, written, dims=_row_dims(x, TokenKernel.NORM))
 
 
 def _row_dims(x: TensorSpec, kernel: TokenKernel | None = None) -> RowDims | None:

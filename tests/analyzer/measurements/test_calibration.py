@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast.analyzer.measurements import convolution, matmul, vector
-from wavecast.analyzer.measurements.calibration import calibrate_library
-from wavecast.analyzer.measurements.gaussian_process import calibrated_ns, fit_calibration
+from wavecast.analyzer.measurements.calibration import (
+    FOLDS,
+    calibrate_library,
+    calibrated_ns,
+    fit_calibration,
+    learn_rates,
+)
 from wavecast.analyzer.measurements.rates import GpuMeasurements
-from wavecast.analyzer.measurements.trial import FOLDS, learn_rates
 from wavecast.analyzer.models.frame.parameters import GpuFactors, scale_gpus
 from wavecast.analyzer.models.frame.problems import as_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate

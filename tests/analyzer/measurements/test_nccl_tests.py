@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.measurements.nccl_tests import read_nccl_tests
+from wavecast.analyzer.measurements.fabric import read_nccl_tests
 from wavecast.analyzer.work.communication import CollectiveKind
 from wavecast.errors import InputError
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from wavecast.analyzer.measurements.own_calls import calls_of, tensor
 from wavecast.analyzer.measurements.own_lists import load_lists
 from wavecast.analyzer.measurements.own_ops import own_share, read_own
-from wavecast.analyzer.measurements.own_works import load_own, read_works
+from wavecast.analyzer.measurements.own_works import calls_of, load_own, read_works, tensor
 from wavecast.analyzer.measurements.readers import check_directory
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.questions.score.own_networks import score_own

@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any
 
 from hypothesis import given, strategies as st
-from wavecast.analyzer.memory.allocator import CachingAllocator
+from wavecast.analyzer.memory.describe import CachingAllocator
 
 MIB = 1 << 20
 

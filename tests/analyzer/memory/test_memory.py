@@ -17,7 +17,7 @@ from wavecast.analyzer.memory import (
     describe_memory,
     explain_missing_memory,
 )
-from wavecast.analyzer.memory.allocator import play
+from wavecast.analyzer.memory.describe import play
 from wavecast.analyzer.memory.lifetimes import find_storages
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
+from wavecast.analyzer.measurements.calibration import FEWEST_POINTS, calibrated_ns, fit_calibration
 from wavecast.analyzer.models.frame.classes import time_by_class
 from wavecast.analyzer.models.frame.correction import Network, correct
 from wavecast.analyzer.models.frame.gpu_physics import event_time_ns

@@ -12,7 +12,7 @@ from wavecast.analyzer.iteration.report import AnalysisReport
 from wavecast.analyzer.page.html import draw_html
 from wavecast.analyzer.page.page import Chart, Line, Passage, Tone, Tree
 from wavecast.analyzer.page.sheet import Sheet
-from wavecast.analyzer.questions.analyze.api import IterationReport
+from wavecast.analyzer.questions.analyze.command import IterationReport
 from wavecast.analyzer.questions.analyze.page.front_charts import chart_cost, pareto_front
 from wavecast.analyzer.questions.analyze.page.gpu_charts import chart_alternatives
 

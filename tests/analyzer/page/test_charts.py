@@ -6,7 +6,6 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from inspect import getmembers, isfunction
 from itertools import chain
@@ -25,10 +24,6 @@ from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
 from wavecast.analyzer.questions.batch.page import describe_batch
 from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer, GpuCount, GpuMix
-from wavecast.analyzer.questions.ranks.activity import RankActivity, RankState
-from wavecast.analyzer.questions.ranks.charts import illustrate_ranks
-from wavecast.analyzer.questions.ranks.page import describe_ranks
-from wavecast.analyzer.questions.ranks.report import JobRow, RankRow, RanksReport
 from wavecast.analyzer.questions.scale.report import Spent
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python")
@@ -40,42 +35,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\"'];\\\x1b[31m"
 ILLUSTRATED = {
     "illustrate",
     "illustrate_batch",
-    "illustrate_ranks",
     "illustrate_scale",
 }
 """Each is held to `compiled`, here or in the tests of its report."""
-ACTIVITY = RankActivity(
-    ranks=(0, 3),
-    iteration=2,
-    begin_ns=np.array([0.0, 2e3]),
-    rank=np.array([0, 1, 0, 1, 0]),
-    state=np.array([RankState.COMPUTES, RankState.COMPUTES, RankState.SENDS, RankState.SENDS, RankState.WAITS]),
-    start_ns=np.array([0.0, 2e3, 7.5e6, 7.5e6, 6e6]),
-    end_ns=np.array([6e6, 7.5e6, 8.5e6, 8.5e6, 7.5e6]),
-    waited_for=np.array([-1, -1, -1, -1, 1]),
-    waiting_ns=np.array([[0.0, 1.5e6], [0.0, 0.0]]),
-    collective=np.array([-1, -1, 0, 0, 0]),
-    stream=np.full(5, 7),
-    name=np.array([0, 0, 1, 1, 1]),
-    names=("gemm", "allreduce"),
-    iteration_end_ns=np.array([9e6, 9e6]),
-)
-
-
-def ranks_report() -> RanksReport:
-    rank = RankRow(
-        rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-        unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, loading_ns=None, kernel_count=12, last_count=1, caused_ns=0,
-    )  # fmt: skip
-    job = JobRow(
-        gpu=HOSTILE, iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1, is_source=False
-    )
-    return RanksReport(
-        world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
-        ranks=(rank, replace(rank, rank=3, compute_ns=7.5e6, waiting_ns=0.0, caused_ns=1.5e6)), stragglers=(),
-        more_straggler_count=0, collectives=(), waits=(), is_on_hosts=False, warnings=(),
-        jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)),
-    )  # fmt: skip
 
 
 def fleet_times(traces: int = 3, gpus: int = 4) -> FleetTimes:
@@ -107,7 +69,7 @@ def batch_page(times: FleetTimes) -> Page:
     )
     fleet = FleetAnswer(summary=summarize_fleet(times), mix=mix)
     report = BatchReport(trace_count=len(times.traces), row_count=times.time_ns.size, fleets=(fleet,), failures=())
-    return illustrate_batch(describe_batch(report, output="x.html"), report, [times])
+    return illustrate_batch(describe_batch(report, output="x.html"), [times])
 
 
 @cache
@@ -119,7 +81,6 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "scale": lambda: scaled().illustrated_page(),
     "replay": lambda: wavecast.replay(PAIR[0]).illustrated_page(),
     "overview": lambda: wavecast.overview(PAIR[1], top=2).illustrated_page(),
-    "ranks": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report(), ACTIVITY),
     "batch": lambda: batch_page(fleet_times()),
 }
 
@@ -240,10 +201,6 @@ def test_a_large_batch_is_cut_and_says_so() -> None:
     assert f"The first {MOST_GPUS} of {MOST_GPUS + 3} GPUs" in chart.description
 
 
-def test_a_replay_has_both_timelines_and_the_ranks_say_who_waits() -> None:
+def test_a_replay_has_both_timelines() -> None:
     rows = chart_named(page_of("replay"), "Recorded and replayed").rows
     assert {row["lane"].split(" · ")[0] for row in rows} == {"recorded", "by rules alone"}
-    lanes = chart_named(page_of("ranks"), "The ranks' timelines").rows
-    waits = [row for row in lanes if row["state"] == "waits for a rank"]
-    assert sum(row["end_ms"] - row["start_ms"] for row in waits) == pytest.approx(1.5, rel=0.01)
-    assert {row["whom"] for row in waits} == {"rank 3"}

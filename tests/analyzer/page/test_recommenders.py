@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wavecast.analyzer.page.page import Page
-from wavecast.analyzer.questions.recommender.api import recommender
+from wavecast.analyzer.questions.recommender.command import recommender
 
 
 def test_every_drawing_is_whole(root_dir: Path, assert_drawn_whole: Callable[[Page], None]) -> None:

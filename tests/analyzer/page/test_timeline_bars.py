@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.page.timeline.bars import Excerpt, choose_rows, lay_bars, outermost
-from wavecast.analyzer.page.timeline.chart import chart_timeline
+from wavecast.analyzer.page.timeline.chart import Excerpt, chart_timeline, choose_rows, lay_bars, outermost
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.paths import measured_path, replayed_path

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from wavecast import Trace, load_trace
-from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
 from wavecast.analyzer.work import work_of
 from wavecast.formats.trace.tables import Phase
 

@@ -18,8 +18,8 @@ from wavecast import __version__
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.models.convolution.problems import ConvolutionTiming
-from wavecast.analyzer.questions.analyze.command import analyze
-from wavecast.analyzer.questions.score.command import score
+from wavecast.analyzer.questions.analyze.command import analyze_command as analyze
+from wavecast.analyzer.questions.score.command import score_command as score
 from wavecast.formats.measured.ops_file import read_ops
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate

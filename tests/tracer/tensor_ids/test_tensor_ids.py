@@ -17,13 +17,13 @@ from wavecast.formats.trace.column import row_count
 from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
+from wavecast.tracer.measured import profiled as reader
 from wavecast.tracer.measured.profiled import read_profiler
-from wavecast.tracer.tensor_ids import tables
 from wavecast.tracer.tensor_ids.events import OpEvent, read_events
 
 from .watched import compare, record
 
-READER = "wavecast.tracer.tensor_ids.tables.read_events"
+READER = "wavecast.tracer.measured.profiled.read_events"
 
 
 def profiled(step: Callable[[], object], **options: bool) -> Any:
@@ -111,14 +111,14 @@ def test_profilers_that_do_not_watch_shapes_and_memory_give_no_ids(missing: str)
 @pytest.mark.parametrize("part", ["experimental_event_tree", "correlation_id"])
 def test_a_torch_without_parts_of_the_tree_gives_no_ids(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = profiled(lambda: torch.ones(3) + 1)
-    original = tables._event_tree
+    original = reader._event_tree
 
     def without(finished: Any) -> Any:
         if part == "experimental_event_tree":
             return finished.profiler.kineto_results.no_such_tree()
         return [SimpleNamespace(tag=root.tag, children=()) for root in original(finished)]
 
-    monkeypatch.setattr("wavecast.tracer.tensor_ids.tables._event_tree", without)
+    monkeypatch.setattr("wavecast.tracer.measured.profiled._event_tree", without)
     trace = read_profiler(run)
     assert row_count(trace.ops)
     assert not row_count(trace.operands)

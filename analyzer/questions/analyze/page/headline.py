@@ -50,7 +50,10 @@ LEAST_MEMORY_RATIO: Final = 0.01
 def headline(report: AnalysisReport, name: str) -> Iterator[str]:
     """Yield what was read, and what was changed of it."""
     yield describe_recording(report.trace, name)
-    yield from _whatif_line(report)
+    # Say which changes all predictions include.
+    changes = report.scenario.changes
+    if changes:
+        yield f"What if, on every GPU below: {', '.join(changes)}."
 
 
 def background(report: AnalysisReport) -> Iterator[str]:
@@ -142,13 +145,6 @@ def _compiled_line(report: AnalysisReport) -> Iterator[str]:
             f"{format_count(code.region_count, 'compiled region')}, recorded eagerly and predicted as compiled: "
             f"{format_count(code.kernels_merged, 'pointwise kernel')} merged into others, launched by generated code."
         )
-
-
-def _whatif_line(report: AnalysisReport) -> Iterator[str]:
-    """Say which changes all predictions include."""
-    changes = report.scenario.changes
-    if changes:
-        yield f"What if, on every GPU below: {', '.join(changes)}."
 
 
 def _memory_line(report: AnalysisReport) -> Iterator[str]:

@@ -3,7 +3,7 @@
 One kind of sharing at a time is followed through all ops (`walk.py`): experts, then tokens (context parallelism), then
 features, with tokens between them. A storage is whole, a part, or a summand (`placement.py`); letters say which dims of
 an op's tensors are one (`naming.py`), and from these follows what a rank must hold of the inputs and gets of the
-results (`decide.py`, `named.py`). Where it holds something else, a collective is inserted before the op that needs it
+results (`decide.py`). Where it holds something else, a collective is inserted before the op that needs it
 (`exchange.py`), once per tensor. Which weights are shared is found by following their products (`roles.py`).
 
 As torch's parallelize_module and Megatron-LM do it: gathered activations are kept for the backward pass; a shared

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.whatif.parallel.exchanges import all_gather, all_reduce, wait
+from wavecast.analyzer.whatif.parallel.exchanges import exchange, wait
 from wavecast.analyzer.whatif.parallel.insert import Inserted, Insertions, Spot, insert_ops, take_ops
 from wavecast.analyzer.whatif.parallel.lives import find_lives
 from wavecast.analyzer.work import work_of
@@ -44,7 +44,7 @@ def with_all_reduces(trace: Trace) -> tuple[Inserted, list[int]]:
     for op in at:
         tensor, spec = result_of(trace, op)
         place = Spot(at=op, is_after=True, phase=Phase.FORWARD, module=int(trace.ops.module[op]), source_op=op)
-        summed = all_reduce(insertions, spec, tensor, group, place)
+        summed = exchange(insertions, "all_reduce", spec, tensor, group, place)
         wait(insertions, spec, summed, place, replaces=(tensor,))
     return insert_ops(trace, insertions), at
 
@@ -107,9 +107,9 @@ def test_inserted_ops_have_work_and_order(trace: Trace) -> None:
     spec = TensorSpec("bfloat16", (64,))
     shard = insertions.tensor("bfloat16", 64)
     first = Spot(at=3, is_after=False, phase=Phase.FORWARD)
-    gathered = all_gather(insertions, spec, shard, group, first)
+    gathered = exchange(insertions, "all_gather", spec, shard, group, first)
     behind = Spot(at=2, is_after=True, phase=Phase.FORWARD)
-    all_reduce(insertions, spec, shard, insertions.group("pp", (0, 1)), behind)
+    exchange(insertions, "all_reduce", spec, shard, insertions.group("pp", (0, 1)), behind)
     wait(insertions, TensorSpec("bfloat16", (128,)), gathered, first)
     inserted = insert_ops(trace, insertions)
     validate(inserted.trace)
