@@ -37,6 +37,7 @@ from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
+from ....specs.generations import has_engine_all_reduce
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
@@ -127,7 +128,8 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
     own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
-    within_s = np.where(p.implementation == Implementation.FRAMEWORK, np.minimum(own_s, within_s), within_s)
+    is_own = (p.implementation == Implementation.FRAMEWORK) & has_engine_all_reduce(fleet)
+    within_s = np.where(is_own, np.minimum(own_s, within_s), within_s)
     time_s = np.where(place.machines > 1.0, _between_s(p, fabric, v, place, fixed_s), within_s)
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)

@@ -177,9 +177,8 @@ def _predict_given(
     for document in asked:
         try:
             check_trace_runs(document.plan, is_training=question.is_training)
-            outcomes.append(
-                predict(document, part_batch(document.plan, question.recorded_batch, question.global_batch))
-            )
+            given = question.recorded_batch, question.global_batch
+            outcomes.append(predict(document, part_batch(document.plan, *given, is_training=question.is_training)))
         except InputError as error:
             if len(asked) == 1:
                 raise

@@ -19,14 +19,12 @@ from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import (
     generation_at,
-    has_engine_all_reduce,
     has_serving_kernels,
 )
 from ....specs.gpu import Gpu, Rate
 from ...models.attention.kernels import served_kernel
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
-from ...work.communication import Implementation
 from ...work.work import ExpertsFormat
 from .sizes import ModelSizes
 
@@ -77,8 +75,6 @@ class EngineStack:
     """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
-    all_reduce: Implementation = Implementation.FRAMEWORK
-    """The library's where engines' own kernel does not run."""
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -110,7 +106,6 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
     fleet = build_fleet([gpu])
     chosen = served_kernel(np.array([[2.0], [1.0]]), fleet)[:, 0].tolist()
     prefill, decode = [AttentionKernel.TENSORRT_LLM] * 2 if engine == TENSORRT_LLM else map(AttentionKernel, chosen)
-    has_own = has_engine_all_reduce(fleet)[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
@@ -119,7 +114,6 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=prefill,
         decode_attention=decode,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
-        all_reduce=Implementation.FRAMEWORK if has_own else Implementation.NCCL,
         fallback=fallback if lacks else "",
     )
 

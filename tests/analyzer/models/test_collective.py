@@ -86,6 +86,12 @@ def test_machines_apart_take_longer_than_one() -> None:
     assert times([far], H100)[0, 0] > 2 * times([dims(CollectiveKind.ALL_GATHER, 1e8)], H100)[0, 0]
 
 
+def test_amd_before_cdna3_adds_up_by_the_library() -> None:
+    fleet = build_fleet([find_gpu(load_catalog(), gpu) for gpu in ("MI250X", "MI300X")])
+    library, own = times([replace(dims(size=1e5), implementation=which) for which in list(Implementation)[:2]], fleet)
+    assert (own < library).tolist() == [False, True]
+
+
 def test_one_rank_moves_nothing() -> None:
     one, two = times([dims(size=1e9, ranks=1), dims(size=1e9, ranks=2)], H100)
     assert one[0] < 10e3 < two[0]
