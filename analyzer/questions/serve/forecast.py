@@ -93,15 +93,29 @@ def forecast_load(
     clock, joules = (make(column, engine) for make in (tables.clock, tables.joule_clock))
     served = serve_load(engine, clock, capacity.tokens, load, joules=joules, known=known)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
-    return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
+    return _with_energy(tables, column, engine, served, figures_of(tables, column, engine, served, weights))
 
 
-def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
+def _client_ns(engine: Engine, served: Served) -> Floats:
+    """Return how long each request is at its client and as text, beside the engine, [r]."""
+    return engine.first_ns + engine.first_per_token_ns * served.load.prompts
+
+
+def _engine_share(engine: Engine, served: Served) -> float:
+    """Return which part of their time requests at all times are in the engine: the rest of it they ask for nothing.
+
+    Little's law: the rate is the number of users over what a request takes them.
+    """
+    inside_ns = float((served.last_ns - served.arrival_ns).mean())
+    return inside_ns / (inside_ns + float(_client_ns(engine, served).mean())) if served.load.concurrency else 1.0
+
+
+def _with_energy(tables: StepTables, column: int, engine: Engine, served: Served, found: LoadFigures) -> LoadFigures:
     """Return figures with what boards take: steps' work within the board's limit, and what idles all the time.
 
     Requests that come at a rate go on coming: the last ones' end, when few are left, is no time of its own.
     """
-    span = max(served.busy_ns, float(served.arrival_ns.max(initial=0.0)), 1.0)
+    span = max(served.busy_ns / _engine_share(engine, served), float(served.arrival_ns.max(initial=0.0)), 1.0)
     power = replace(tables.draws[column], work_j=served.work_j)
     low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
     joule = power.joule(span)
@@ -120,14 +134,14 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     parts, widths = tables.parts(column, max(sequences, 1.0), context, engine)
     width = step_half_width(tables, column, engine, parts, widths)
     waited = served.first_ns - served.arrival_ns
-    added = engine.first_ns + engine.first_per_token_ns * load.prompts
+    added, inside = _client_ns(engine, served), _engine_share(engine, served)
     tokens = np.maximum(load.outputs - 1, 1)
     per_token = (served.last_ns - served.first_ns) / tokens
     has_more = counted & (load.outputs > 1)
     first_width = hypot(width, FIRST_WIDTH)
     closed = load.concurrency > 0
     span = float(served.last_ns[counted].max() - (served.last_ns[~counted].max(initial=0.0) if closed else 0.0))
-    rate = replicas * float(counted.sum()) / max(span, 1.0) * 1e9
+    rate = replicas * float(counted.sum()) / max(span, 1.0) * 1e9 * inside
     ends = (exp(-width), exp(width))
     spread = ends if closed else (1.0, 1.0)
     latencies = {
@@ -148,7 +162,7 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
         sequences=sequences,
         parts_ns=kernels,
         engine_ns=host_ns,
-        busy_share=served.busy_ns / span_all,
+        busy_share=served.busy_ns / span_all * inside,
         prompt_share=served.prompt_ns / span_all,
         full_share=served.full_ns / span_all,
         preempted=served.preempted,

@@ -331,6 +331,16 @@ def test_longer_than_the_model_was_made_for_is_refused(model: str, most: int) ->
         wavecast.serve(model, to="H200 SXM", prompt_tokens=most, output_tokens=1)
 
 
+@pytest.mark.parametrize("users", [1, 3])
+def test_users_of_one_token_get_what_is_written_in_all(users: int) -> None:
+    (row,) = wavecast.serve(
+        "llama-3-8b", to="H100 SXM", concurrency=users, output_tokens=1, electricity=0.1
+    ).to_records()
+    per_user, watts = row["output_tokens_per_s_per_user"], row["watts_per_gpu"]
+    assert row["output_tokens_per_s"] == pytest.approx(users * per_user, rel=0.03)
+    assert row["joules_per_output_token"] == pytest.approx(watts / row["output_tokens_per_s"], rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("scaling", "positions"),
     [
