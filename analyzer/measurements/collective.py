@@ -156,7 +156,7 @@ def _dims(row: _Row) -> CollectiveDims:
         element = 1.0 if kind is CollectiveKind.DISPATCH and (row.dtype == "fp8" or not is_few) else 2.0
         message = row.token_elements * copies * element
     elif implementation.startswith(FRAMEWORKS):
-        whose = Implementation.FRAMEWORK
+        whose = Implementation.TENSORRT_LLM if "trtllm" in implementation.lower() else Implementation.FRAMEWORK
     return CollectiveDims(
         kind=kind,
         message_bytes=message,

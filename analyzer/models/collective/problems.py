@@ -72,6 +72,11 @@ def is_kind(problems: CollectiveProblems, *kinds: CollectiveKind) -> Mask:
     return np.isin(problems.kind, [int(kind) for kind in kinds])
 
 
+def is_own(problems: CollectiveProblems) -> Mask:
+    """Say which collectives a framework's own all-reduce does."""
+    return np.isin(problems.implementation, [Implementation.FRAMEWORK, Implementation.TENSORRT_LLM])
+
+
 def group(problems: CollectiveProblems) -> Codes:
     """Return the index into `GROUPS` of each problem: what it is, its size, whether machines of eight part it."""
     p = problems
@@ -79,7 +84,7 @@ def group(problems: CollectiveProblems) -> Codes:
     within = (p.message_bytes >= SMALL_BYTES).astype(np.int64) + (p.message_bytes >= LARGE_BYTES)
     between = 3 + (p.message_bytes >= LARGE_BYTES)
     found = np.where(crosses, between, within)
-    found = np.where(p.implementation == Implementation.FRAMEWORK, 5, found)
+    found = np.where(is_own(p), 5, found)
     return np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), 6, found).astype(np.int64)
 
 

@@ -17,14 +17,12 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.documents import check_keys, read_table, read_toml
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
-from ....specs.generations import (
-    generation_at,
-    has_serving_kernels,
-)
+from ....specs.generations import generation_at, has_serving_kernels
 from ....specs.gpu import Gpu, Rate
 from ...models.attention.kernels import served_kernel
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
+from ...work.communication import Implementation
 from ...work.work import ExpertsFormat
 from .sizes import ModelSizes
 
@@ -75,6 +73,7 @@ class EngineStack:
     """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
+    all_reduce: Implementation = Implementation.FRAMEWORK
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -114,6 +113,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=prefill,
         decode_attention=decode,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
+        all_reduce=Implementation.TENSORRT_LLM if engine == TENSORRT_LLM else Implementation.FRAMEWORK,
         fallback=fallback if lacks else "",
     )
 

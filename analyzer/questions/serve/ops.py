@@ -204,7 +204,7 @@ class OpBook:
         if ranks < 2:
             return
         zeros = np.zeros(len(message_bytes))
-        own = Implementation.FRAMEWORK if kind is CollectiveKind.ALL_REDUCE else Implementation.NCCL
+        own = self.stack.all_reduce if kind is CollectiveKind.ALL_REDUCE else Implementation.NCCL
         problems = CollectiveProblems(
             kind=np.full(len(zeros), int(kind)),
             implementation=np.full(len(zeros), int(own)),
