@@ -96,18 +96,11 @@ def forecast_load(
     return _with_energy(tables, column, engine, served, figures_of(tables, column, engine, served, weights))
 
 
-def _client_ns(engine: Engine, served: Served) -> Floats:
-    """Return how long each request is at its client and as text, beside the engine, [r]."""
-    return engine.first_ns + engine.first_per_token_ns * served.load.prompts
-
-
 def _engine_share(engine: Engine, served: Served) -> float:
-    """Return which part of their time requests at all times are in the engine: the rest of it they ask for nothing.
-
-    Little's law: the rate is the number of users over what a request takes them.
-    """
+    """Return which part of its time a request is in the engine, where users wait for theirs before they ask anew."""
     inside_ns = float((served.last_ns - served.arrival_ns).mean())
-    return inside_ns / (inside_ns + float(_client_ns(engine, served).mean())) if served.load.concurrency else 1.0
+    beside_ns = engine.first_ns + engine.first_per_token_ns * float(served.load.prompts.mean())
+    return inside_ns / (inside_ns + beside_ns) if served.load.concurrency else 1.0
 
 
 def _with_energy(tables: StepTables, column: int, engine: Engine, served: Served, found: LoadFigures) -> LoadFigures:
@@ -134,7 +127,7 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     parts, widths = tables.parts(column, max(sequences, 1.0), context, engine)
     width = step_half_width(tables, column, engine, parts, widths)
     waited = served.first_ns - served.arrival_ns
-    added, inside = _client_ns(engine, served), _engine_share(engine, served)
+    added, inside = engine.first_ns + engine.first_per_token_ns * load.prompts, _engine_share(engine, served)
     tokens = np.maximum(load.outputs - 1, 1)
     per_token = (served.last_ns - served.first_ns) / tokens
     has_more = counted & (load.outputs > 1)
