@@ -155,13 +155,10 @@ def _dims(
     )
 
 
-def _sources(table: MeasurementTable) -> Any:
-    return table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
-
-
 def _is_usual(table: MeasurementTable) -> Mask:
     """Say which rows are of usual machines, and thin out those of profilers."""
-    source, size = _sources(table), table["bytes"].astype(np.float64)
+    source = table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
+    size = table["bytes"].astype(np.float64)
     crosses = table["n_gpus"].astype(np.int64) > table["devices_per_node"].astype(np.int64)
     keep = ~np.isin(source, UNLIKE_NODES) & ~(np.isin(source, UNSTATED_NICS) & crosses)
     profiled = np.asarray(np.char.find(table["timing"].astype(str), "profiler") >= 0)

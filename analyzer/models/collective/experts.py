@@ -27,7 +27,6 @@ HYBRID_START_US: Final = 140.0
 """HybridEP's kernels move 764 GB/s (dispatch) and 737 (combine) of 16-bit tokens among 8 GB200, an eighth of which
 stays at home, over links of 900; calls take 161 and 123 us more (deepseek-ai/DeepEP, Hybrid-EP_Implementation.md)."""
 FITTED_GENERATION: Final = 4
-"""Of links, on which starts were stated."""
 
 
 def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:

@@ -42,7 +42,7 @@ from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from .experts import PARAMETERS as EXPERT_PARAMETERS, exchange_s, nic_bytes_per_s
-from .problems import GROUPS, CollectiveProblems, group, is_kind, is_own, neighbours, wire_bytes
+from .problems import GROUPS, OWN, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
 HOST_HALF_WIDTH: Final = 0.55
 HOST_FLOWS_HALF_WIDTH: Final = 0.75
@@ -128,7 +128,8 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
     own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
-    within_s = np.where(is_own(p) & has_engine_all_reduce(fleet), np.minimum(own_s, within_s), within_s)
+    is_own = np.isin(p.implementation, OWN) & has_engine_all_reduce(fleet)
+    within_s = np.where(is_own, np.minimum(own_s, within_s), within_s)
     time_s = np.where(place.machines > 1.0, _between_s(p, fabric, v, place, fixed_s), within_s)
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)

@@ -18,6 +18,7 @@ GROUPS: Final = (
     *("between machines, below 16 MB", "between machines, from 16 MB"),
     *("frameworks' own all-reduce", "dispatch and combine"),
 )
+OWN: Final = (Implementation.FRAMEWORK, Implementation.TENSORRT_LLM)
 SMALL_BYTES: Final = 1e6
 LARGE_BYTES: Final = 16e6
 USUAL_NODE: Final = 8.0
@@ -72,11 +73,6 @@ def is_kind(problems: CollectiveProblems, *kinds: CollectiveKind) -> Mask:
     return np.isin(problems.kind, [int(kind) for kind in kinds])
 
 
-def is_own(problems: CollectiveProblems) -> Mask:
-    """Say which collectives a framework's own all-reduce does."""
-    return np.isin(problems.implementation, [Implementation.FRAMEWORK, Implementation.TENSORRT_LLM])
-
-
 def group(problems: CollectiveProblems) -> Codes:
     """Return the index into `GROUPS` of each problem: what it is, its size, whether machines of eight part it."""
     p = problems
@@ -84,7 +80,7 @@ def group(problems: CollectiveProblems) -> Codes:
     within = (p.message_bytes >= SMALL_BYTES).astype(np.int64) + (p.message_bytes >= LARGE_BYTES)
     between = 3 + (p.message_bytes >= LARGE_BYTES)
     found = np.where(crosses, between, within)
-    found = np.where(is_own(p), 5, found)
+    found = np.where(np.isin(p.implementation, OWN), 5, found)
     return np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), 6, found).astype(np.int64)
 
 

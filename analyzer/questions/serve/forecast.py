@@ -89,11 +89,21 @@ def forecast_load(
     skips: int = 0,
     known: dict[tuple[object, ...], Schedule] | None = None,
 ) -> LoadFigures:
-    """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
+    """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count.
+
+    Boards take what steps do, within their limit, and what idles all the time. Requests that come at a rate go on
+    coming: the last ones' end, when few are left, is no time of its own.
+    """
     clock, joules = (make(column, engine) for make in (tables.clock, tables.joule_clock))
     served = serve_load(engine, clock, capacity.tokens, load, joules=joules, known=known)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
-    return _with_energy(tables, column, engine, served, figures_of(tables, column, engine, served, weights))
+    found = figures_of(tables, column, engine, served, weights)
+    span = max(served.busy_ns / _engine_share(engine, served), float(served.arrival_ns.max(initial=0.0)), 1.0)
+    power = replace(tables.draws[column], work_j=served.work_j)
+    low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
+    joule = power.joule(span)
+    each = tables.plan.tp / max(float(served.load.outputs.sum()), 1.0)
+    return replace(found, joules_per_token=(joule * each, low * each, high * each), board_w=joule / span * 1e9)
 
 
 def _engine_share(engine: Engine, served: Served) -> float:
@@ -101,19 +111,6 @@ def _engine_share(engine: Engine, served: Served) -> float:
     inside_ns = float((served.last_ns - served.arrival_ns).mean())
     beside_ns = engine.first_ns + engine.first_per_token_ns * float(served.load.prompts.mean())
     return inside_ns / (inside_ns + beside_ns) if served.load.concurrency else 1.0
-
-
-def _with_energy(tables: StepTables, column: int, engine: Engine, served: Served, found: LoadFigures) -> LoadFigures:
-    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time.
-
-    Requests that come at a rate go on coming: the last ones' end, when few are left, is no time of its own.
-    """
-    span = max(served.busy_ns / _engine_share(engine, served), float(served.arrival_ns.max(initial=0.0)), 1.0)
-    power = replace(tables.draws[column], work_j=served.work_j)
-    low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
-    joule = power.joule(span)
-    each = tables.plan.tp / max(float(served.load.outputs.sum()), 1.0)
-    return replace(found, joules_per_token=(joule * each, low * each, high * each), board_w=joule / span * 1e9)
 
 
 def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
