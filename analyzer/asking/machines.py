@@ -26,7 +26,8 @@ class GlobalBatch:
 
     global_batch: int | None = option(
         HelpPart.MANY,
-        "Samples of an iteration on all GPUs together. Default: a recorded or described batch for every GPU.",
+        "Samples of an iteration on all GPUs together. Default: a recorded or described batch for every GPU, "
+        "of inference for every replica.",
         type=click.IntRange(min=1, max=MOST_SAMPLES),
         metavar="N",
     )

@@ -14,7 +14,7 @@ forwards differs more between boxes than a few can tell (`host_efficiency`, `hos
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def _samples(table: MeasurementTable, catalog: Catalog | None) -> Samples[Collec
         for column in ("hidden", "top_k", "tokens")
     )
     rows = zip(*columns, (tokens * hidden).tolist(), top_k.tolist(), strict=True)
-    problems = problems_of_dims([_dims(_Row(*row)) for row in rows])
+    problems = problems_of_dims([_dims(*row) for row in rows])
     family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
     sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
     return replace(
@@ -131,50 +131,34 @@ def _samples(table: MeasurementTable, catalog: Catalog | None) -> Samples[Collec
     )
 
 
-class _Row(NamedTuple):
-    """Hold one measurement."""
-
-    collective: str
-    ranks: int
-    per_node: int
-    size: int
-    dtype: str
-    implementation: str
-    token_elements: float
-    """Tokens times hidden elements of an exchange with experts."""
-    top_k: float
-    """Experts per token of one."""
-
-
-def _dims(row: _Row) -> CollectiveDims:
-    ranks, implementation = row.ranks, row.implementation
-    kind, whose, message = KINDS[row.collective], Implementation.NCCL, float(row.size)
+def _dims(
+    collective: str, ranks: int, near: int, size: int, dtype: str, implementation: str, elements: float, top_k: float
+) -> CollectiveDims:
+    """Return what a row measured: `near` ranks per node; of an exchange, tokens times hidden `elements`."""
+    kind, whose, message = KINDS[collective], Implementation.NCCL, float(size)
     if kind in (CollectiveKind.DISPATCH, CollectiveKind.COMBINE):
         is_few = LOW_LATENCY in implementation
         whose = Implementation.LOW_LATENCY if is_few else Implementation.NCCL
-        copies = row.top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** row.top_k)
-        element = 1.0 if kind is CollectiveKind.DISPATCH and (row.dtype == "fp8" or not is_few) else 2.0
-        message = row.token_elements * copies * element
+        copies = top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
+        element = 1.0 if kind is CollectiveKind.DISPATCH and (dtype == "fp8" or not is_few) else 2.0
+        message = elements * copies * element
     elif implementation.startswith(FRAMEWORKS):
-        whose = Implementation.FRAMEWORK
+        whose = Implementation.TENSORRT_LLM if "trtllm" in implementation.lower() else Implementation.FRAMEWORK
     return CollectiveDims(
         kind=kind,
         message_bytes=message,
         ranks=ranks,
-        run=min(row.per_node, ranks),
-        stride=USUAL_NODE if ranks > row.per_node else 1,
-        element_bytes=ELEMENT_BYTES[row.dtype],
+        run=min(near, ranks),
+        stride=USUAL_NODE if ranks > near else 1,
+        element_bytes=ELEMENT_BYTES[dtype],
         implementation=whose,
     )
 
 
-def _sources(table: MeasurementTable) -> Any:
-    return table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
-
-
 def _is_usual(table: MeasurementTable) -> Mask:
     """Say which rows are of usual machines, and thin out those of profilers."""
-    source, size = _sources(table), table["bytes"].astype(np.float64)
+    source = table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
+    size = table["bytes"].astype(np.float64)
     crosses = table["n_gpus"].astype(np.int64) > table["devices_per_node"].astype(np.int64)
     keep = ~np.isin(source, UNLIKE_NODES) & ~(np.isin(source, UNSTATED_NICS) & crosses)
     profiled = np.asarray(np.char.find(table["timing"].astype(str), "profiler") >= 0)

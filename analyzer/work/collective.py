@@ -97,7 +97,7 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
 _work = partial(build_work, Family.COLLECTIVE)
 
 
-_OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::", "trtllm::allreduce")
+_OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::")
 """Starts of the names of ops that frameworks reduce by kernels of their own."""
 _OWN_KERNEL: Final = re.compile(
     r"cross_device_reduce|multimem|one_?shot|two_?shot|all_?reduce_?(kernel|fusion)", re.IGNORECASE
@@ -141,6 +141,8 @@ def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | N
 def _implementation(name: str) -> Implementation:
     if name.startswith("hybrid_ep::"):
         return Implementation.HYBRID
+    if name.startswith("trtllm::allreduce"):
+        return Implementation.TENSORRT_LLM
     return Implementation.FRAMEWORK if name.startswith(_OWN_OPS) else Implementation.NCCL
 
 

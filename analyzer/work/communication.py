@@ -29,11 +29,13 @@ class Implementation(IntEnum):
     NCCL = 0
     """NCCL, RCCL; of dispatch and combine, the kernels for many tokens."""
     FRAMEWORK = 1
-    """An all-reduce that a framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
+    """An all-reduce that a framework brings along: vLLM's, SGLang's, torch's symmetric memory."""
     LOW_LATENCY = 2
     """Dispatch and combine for few tokens: each expert gets its own copy, straight from the sender."""
     HYBRID = 3
     """Dispatch and combine by HybridEP, whose copies keep few multiprocessors busy."""
+    TENSORRT_LLM = 4
+    """TensorRT-LLM's all-reduce, which starts sooner than other frameworks'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

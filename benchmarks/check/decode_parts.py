@@ -4,7 +4,7 @@
     python -m benchmarks.check.decode_parts TRACE.json.gz MODEL GPU SEQUENCES CACHED
 
 Last of each line: the step over all but small kernels, the slowest rank's wait included; of `scale` in a CUDA graph,
-then compiled as well; `serve`'s engine merges kernels, copies no cache, adds up by its own kernel; its wait is not in.
+then compiled as well; `serve`'s engine merges kernels, copies no cache, adds up by its own kernel; all its parts wait.
 """
 
 import sys

@@ -11,7 +11,8 @@ from ..frame.parameters import Values, priors
 from .problems import CollectiveProblems, is_kind
 
 PARAMETERS: Final = priors("collective, experts")
-"""`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
+"""`later_us`: what kernels take longer to start over newer links than NVLink 4; prior of B300, in sight (5 to 8).
+`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
 copies that leaves, from 2 to 8 machines."""
 MICRO: Final = 1e-6
 COPIED_BYTES_PER_S: Final = 450e9
@@ -26,10 +27,6 @@ HYBRID_START_US: Final = 140.0
 """HybridEP's kernels move 764 GB/s (dispatch) and 737 (combine) of 16-bit tokens among 8 GB200, an eighth of which
 stays at home, over links of 900; calls take 161 and 123 us more (deepseek-ai/DeepEP, Hybrid-EP_Implementation.md)."""
 FITTED_GENERATION: Final = 4
-LINK_WAITS: Final = 2.5
-REFERENCE_LATENCY_US: Final = 4.8
-"""How often a kernel waits for its links' latency before it ends, and the latency of NVLink 4, on which starts were
-fitted: on B300, in sight, all four kernels take 5 to 8 us longer, and NVLink 5's latency is 2.4 us more."""
 
 
 def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
@@ -42,8 +39,7 @@ def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, l
     whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
     is_hybrid = p.implementation == Implementation.HYBRID
     start = np.select([is_few, is_hybrid], [v["low_latency_us"], HYBRID_START_US], whole)
-    later_us = np.where(fabric.link_generation > FITTED_GENERATION, v["latency_us"] - REFERENCE_LATENCY_US, 0.0)
-    start = start + LINK_WAITS * np.maximum(later_us, 0.0)
+    start = start + np.where(fabric.link_generation > FITTED_GENERATION, v["later_us"], 0.0)
     levels = np.log2(np.maximum(p.ranks / here, 1.0))
     machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
     efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])

@@ -37,14 +37,15 @@ from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
+from ....specs.generations import has_engine_all_reduce
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from .experts import PARAMETERS as EXPERT_PARAMETERS, exchange_s, nic_bytes_per_s
-from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
+from .problems import GROUPS, OWN, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
 HOST_HALF_WIDTH: Final = 0.55
-HOST_FLOWS_HALF_WIDTH: Final = 0.7
+HOST_FLOWS_HALF_WIDTH: Final = 0.75
 """90 % half-widths, natural log, of the rate through a host: between two boards, and for each doubling of the flows
 that share it. Declared: pairs have 0.36 to 0.77 of PCIe's rate (RTX 6000 Ada, L40S, A100 and H100), fours 0.16 to
 0.70, eights 0.04 to 0.60, by the sources of `host_sharing`; the slowest of these set it."""
@@ -127,16 +128,18 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
     own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
-    within_s = np.where(p.implementation == Implementation.FRAMEWORK, np.minimum(own_s, within_s), within_s)
+    is_own = np.isin(p.implementation, OWN) & has_engine_all_reduce(fleet)
+    within_s = np.where(is_own, np.minimum(own_s, within_s), within_s)
     time_s = np.where(place.machines > 1.0, _between_s(p, fabric, v, place, fixed_s), within_s)
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)
     time_ns = 1e9 * np.where(p.ranks > 1.0, time_s, 0.5 * fixed_s)
-    # The half-width of what the host forwards, natural log: in the part of the time in which it does.
+    # The host may forward e^width times as slowly, which the part of the time in which it does takes longer by.
     width = HOST_HALF_WIDTH + HOST_FLOWS_HALF_WIDTH * _host_doublings(p, fabric, place)
     moving_ns = 1e9 * wire_bytes(p) / _host_bytes_per_s(p, fabric, v, place)
     is_hosted = ~place.is_linked & (place.here > 1.0) & (fabric.link_bandwidth_ratio == 1.0)
-    unstated = np.where(is_hosted & (p.ranks > 1.0), width * np.minimum(moving_ns / np.maximum(time_ns, 1.0), 1.0), 0.0)
+    slower = np.log1p(np.minimum(moving_ns / np.maximum(time_ns, 1.0), 1.0) * np.expm1(width))
+    unstated = np.where(is_hosted & (p.ranks > 1.0), slower, 0.0)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), unstated=unstated)
 
 
@@ -208,6 +211,7 @@ def _own_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> F
     """Return times of a framework's all-reduce: each rank reads all others' buffers, or a part, then the sums."""
     others, rate = place.here - 1.0, place.link_bytes_per_s
     start = v["own_latency_us"] + v["own_rank_us"] * others * fabric.link_latency_ratio
+    start = start * np.where(p.implementation == Implementation.TENSORRT_LLM, v["own_sooner_ratio"], 1.0)
     read = p.message_bytes * others / (rate * v["own_read_efficiency"])
     parts = 2.0 * p.message_bytes * others / place.here / (rate * v["own_scatter_efficiency"])
     own = np.minimum(MICRO * start + read, MICRO * (start + v["own_scatter_us"]) + parts)

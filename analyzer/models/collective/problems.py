@@ -18,6 +18,7 @@ GROUPS: Final = (
     *("between machines, below 16 MB", "between machines, from 16 MB"),
     *("frameworks' own all-reduce", "dispatch and combine"),
 )
+OWN: Final = (Implementation.FRAMEWORK, Implementation.TENSORRT_LLM)
 SMALL_BYTES: Final = 1e6
 LARGE_BYTES: Final = 16e6
 USUAL_NODE: Final = 8.0
@@ -79,7 +80,7 @@ def group(problems: CollectiveProblems) -> Codes:
     within = (p.message_bytes >= SMALL_BYTES).astype(np.int64) + (p.message_bytes >= LARGE_BYTES)
     between = 3 + (p.message_bytes >= LARGE_BYTES)
     found = np.where(crosses, between, within)
-    found = np.where(p.implementation == Implementation.FRAMEWORK, 5, found)
+    found = np.where(np.isin(p.implementation, OWN), 5, found)
     return np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), 6, found).astype(np.int64)
 
 

@@ -89,9 +89,8 @@ def chart_scaling(report: ScaleReport, *, name: str) -> Chart:
         "text", {"y": chart.spec["layer"][-1]["encoding"]["y"], "text": {"field": "best_plan"}}, align="right", dy=-10
     )
     title = f"{report.trace.name or name}: samples per second, best plan on each number of GPUs"
-    batch = (
-        f"{report.global_batch:,} samples per iteration" if report.global_batch else "every GPU adds a recorded batch"
-    )
+    whose = "replica" if report.trace.mode == "inference" else "GPU"
+    batch = f"{report.global_batch:,} samples per iteration" if report.global_batch else f"a recorded batch per {whose}"
     said = f"{batch}; bands: 90 % intervals; dashed: perfect scaling from the fewest GPUs"
     head = {"text": title, "subtitle": said, "offset": 12}
     return replace(chart, title=title, spec={**chart.spec, "title": head, "layer": [*chart.spec["layer"], plans]})

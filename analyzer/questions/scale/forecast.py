@@ -23,7 +23,6 @@ from .pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
 
-_COLLECTIVE: Final = "collective"
 _NO_MODEL_LOG_WIDTH: Final = 0.5
 """Of collectives without an interval: a cluster left out is up to 40 % off from 16 MB on (the same study)."""
 _NO_INTERVAL_LOG_WIDTH: Final = 0.3
@@ -110,6 +109,7 @@ def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, 
     parts[PlanPart.STRAGGLERS] = slowest_share(plan.ranks) * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
     log_width = _log_width(parts, pieces, step_ns, place)
+    told = [piece.power for piece in pieces if piece.power is not None]
     return PlanForecast(
         plan=plan,
         gpus=tuple(gpus),
@@ -121,30 +121,18 @@ def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, 
         pieces=pieces,
         piece_of=piece_of,
         send_ns=send_ns,
-        power=_power(pipeline, plan, fleet, micro_batches),
+        power=plan_power(told, piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
+        if len(told) == len(pieces)
+        else (),
     )
-
-
-def _power(pipeline: Pipeline, plan: ParallelPlan, fleet: Fleet, micro_batches: int) -> tuple[PowerDraw, ...]:
-    """Return what all GPUs of a plan draw together, on each type."""
-    told = [piece.power for piece in pipeline.pieces if piece.power is not None]
-    if len(told) < len(pipeline.pieces):
-        return ()
-    return plan_power(told, pipeline.piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
 
 
 def _send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
     """Return how long sending takes to the rank that is `stride` further, ns, [m]."""
     if sent_bytes <= 0:
         return np.zeros(len(fleet.gpus))
-    if _COLLECTIVE in library.fitted:
-        dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
-        problems = problems_of_dims([dims])
-        return np.asarray(library.predict(_COLLECTIVE, as_columns(problems), fleet).time_ns[0])
-    fabric = fleet.fabric
-    is_near = fabric.domain_gpu_count > stride
-    rate = np.where(is_near, fabric.link_bytes_per_s, fabric.nic_bytes_per_s)
-    return np.asarray(sent_bytes / np.maximum(np.where(rate > 0, rate, fabric.host_bytes_per_s), 1.0) * 1e9)
+    dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
+    return np.asarray(library.predict("collective", as_columns(problems_of_dims([dims])), fleet).time_ns[0])
 
 
 def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, send_ns: Floats) -> StageTimes:

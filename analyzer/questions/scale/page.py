@@ -97,6 +97,11 @@ def _batch(report: ScaleReport) -> str:
     if report.global_batch is not None:
         return f"An iteration has {format_count(report.global_batch, 'sample')}, on however many GPUs."
     row = report.predictions[0]
+    sizes = {item.micro_batch * item.micro_batches for item in report.predictions}
+    if report.trace.mode == "inference" and len(sizes) == 1:
+        steps = "one step of " if all(item.micro_batches == 1 for item in report.predictions) else ""
+        size = format_count(row.micro_batch * row.micro_batches, "sample")
+        return f"An iteration is {steps}{size} on every replica (another number: {parameter('global_batch')})."
     per_gpu = row.global_batch / row.gpu_count
     if all(item.global_batch == per_gpu * item.gpu_count for item in report.predictions):
         added = "1 sample" if per_gpu == 1 else f"{per_gpu:,g} samples"

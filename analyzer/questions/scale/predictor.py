@@ -47,7 +47,7 @@ class AskedPlans(Asked, total=False):
     search: bool
     """Whether the best plans are looked for beside given ones."""
     global_batch: int | None
-    """Samples of an iteration; default: every GPU adds a recorded batch."""
+    """Samples of an iteration; default: every GPU adds a recorded batch, of inference every replica."""
     max_memory_bytes: float | None
     """That a GPU may use."""
     framework: str | None
@@ -77,7 +77,7 @@ class Question:
     library: Library
     recorded_batch: int
     global_batch: int | None
-    """Samples of an iteration; None: a recorded batch for every GPU."""
+    """Samples of an iteration; None: a recorded batch for every GPU, of inference for every replica."""
     cluster: Cluster
     max_memory_bytes: float | None
     """That a rank may use; None: what its GPU has."""
@@ -90,10 +90,13 @@ class Question:
         return self.result.trace.meta.workload.mode != "inference"
 
 
-def part_batch(plan: ParallelPlan, recorded_batch: int, global_batch: int | None = None) -> Batches:
+def part_batch(
+    plan: ParallelPlan, recorded_batch: int, global_batch: int | None = None, *, is_training: bool = True
+) -> Batches:
     """Return the batches of a plan: micro batches as recorded, and as many that every GPU adds a recorded batch.
 
-    `global_batch` sets the samples of an iteration otherwise. Raises InputError where they cannot be parted evenly.
+    Inference is one step, of a recorded batch for every replica. `global_batch` sets the samples of an iteration
+    otherwise. Raises InputError where they cannot be parted evenly.
 
     >>> part_batch(ParallelPlan(dp=4, tp=2), recorded_batch=4)
     Batches(global_batch=32, micro_batch=4, micro_batches=2)
@@ -109,12 +112,12 @@ def part_batch(plan: ParallelPlan, recorded_batch: int, global_batch: int | None
                 f"samples, not {parameter('global_batch', f'{global_batch:,}')}; leave out ga"
             )
         return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
-    total = recorded_batch * plan.ranks if global_batch is None else global_batch
-    if total < per_step and plan.micro_batch is None and total % plan.replicas == 0:
+    total = recorded_batch * (plan.ranks if is_training else plan.replicas) if global_batch is None else global_batch
+    if (total < per_step or not is_training) and plan.micro_batch is None and total % plan.replicas == 0:
         micro = total // plan.replicas
         per_step = total
     if total % per_step:
-        whose = "each GPU adds a recorded batch" if global_batch is None else parameter("global_batch")
+        whose = "recorded batches" if global_batch is None else parameter("global_batch")
         raise InputError(
             f"{name}: {total:,} samples ({whose}) are not so many micro batches of {micro:,} on {plan.replicas:,} "
             f"replicas; choose mb= and {parameter('global_batch')} so that they divide"

@@ -137,7 +137,7 @@ class ScaleReport:
     """What the user measured of one GPU, which all plans are scaled by; None: nothing was said."""
     gpu_counts: tuple[int, ...]
     global_batch: int | None
-    """As asked; None: the recorded batch for every GPU."""
+    """As asked; None: the recorded batch for every GPU, of inference for every replica."""
     sequence_length: int | None
     predictions: tuple[PlanPrediction, ...]
     searches: tuple[SearchSummary, ...] = ()

@@ -144,19 +144,14 @@ def limit_of(parts_ns: Mapping[PlanPart, float], *, is_too_large: bool) -> PlanL
 def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:
     """Return the rows by samples per second, with their places by time, cost and memory."""
     rows = sorted(rows, key=lambda row: (row.fits is False, -row.samples_per_s, row.gpu))
-    by_cost = _places(rows, lambda row: row.usd_per_million_samples)
-    by_memory = _places(rows, lambda row: row.memory_needed_bytes)
-    by_energy = _places(rows, lambda row: None if row.energy is None else row.energy.joule_per_sample)
-    return [
-        replace(
-            row,
-            rank_by_time=at + 1,
-            rank_by_cost=by_cost.get(at),
-            rank_by_memory=by_memory.get(at),
-            rank_by_energy=by_energy.get(at),
-        )
-        for at, row in enumerate(rows)
-    ]
+    values: dict[str, Callable[[PlanPrediction], float | None]] = {
+        "rank_by_cost": lambda row: row.usd_per_million_samples,
+        "rank_by_memory": lambda row: row.memory_needed_bytes,
+        "rank_by_energy": lambda row: None if row.energy is None else row.energy.joule_per_sample,
+    }
+    places = {name: _places(rows, value) for name, value in values.items()}
+    found = [{name: place.get(at) for name, place in places.items()} for at in range(len(rows))]
+    return [replace(row, rank_by_time=at + 1, **found[at]) for at, row in enumerate(rows)]
 
 
 def _places(rows: list[PlanPrediction], value: Callable[[PlanPrediction], float | None]) -> dict[int, int]:

@@ -45,7 +45,7 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
 
     >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
     >>> [(row.plan, row.global_batch, row.limit.value) for row in report.predictions]
-    [('dp=8', 32, 'compute'), ('dp=2,pp=4', 32, 'compute')]
+    [('dp=8', 32, 'compute'), ('dp=2,pp=4', 8, 'bubble')]
     """
     plans, gpu_counts, step_ns = asked.get("plans", ()), asked.get("gpu_counts", ()), asked.get("measured_step_ns")
     check_one_gpu(trace)
@@ -177,9 +177,8 @@ def _predict_given(
     for document in asked:
         try:
             check_trace_runs(document.plan, is_training=question.is_training)
-            outcomes.append(
-                predict(document, part_batch(document.plan, question.recorded_batch, question.global_batch))
-            )
+            given = question.recorded_batch, question.global_batch
+            outcomes.append(predict(document, part_batch(document.plan, *given, is_training=question.is_training)))
         except InputError as error:
             if len(asked) == 1:
                 raise

@@ -86,7 +86,7 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
     for listed in plans:
         plan = replace(listed, buckets=GradientBuckets(FRAMEWORKS[question.framework]))
         try:
-            batches = part_batch(plan, question.recorded_batch, question.global_batch)
+            batches = part_batch(plan, question.recorded_batch, question.global_batch, is_training=question.is_training)
         except InputError:
             failed["the global batch is no multiple of their micro batches"] += 1
             continue

@@ -17,11 +17,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.documents import check_keys, read_table, read_toml
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
-from ....specs.generations import (
-    generation_at,
-    has_engine_all_reduce,
-    has_serving_kernels,
-)
+from ....specs.generations import generation_at, has_serving_kernels
 from ....specs.gpu import Gpu, Rate
 from ...models.attention.kernels import served_kernel
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
@@ -78,7 +74,6 @@ class EngineStack:
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
     all_reduce: Implementation = Implementation.FRAMEWORK
-    """The library's where engines' own kernel does not run."""
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -110,7 +105,6 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
     fleet = build_fleet([gpu])
     chosen = served_kernel(np.array([[2.0], [1.0]]), fleet)[:, 0].tolist()
     prefill, decode = [AttentionKernel.TENSORRT_LLM] * 2 if engine == TENSORRT_LLM else map(AttentionKernel, chosen)
-    has_own = has_engine_all_reduce(fleet)[0]
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
@@ -119,7 +113,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         attention=prefill,
         decode_attention=decode,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
-        all_reduce=Implementation.FRAMEWORK if has_own else Implementation.NCCL,
+        all_reduce=Implementation.TENSORRT_LLM if engine == TENSORRT_LLM else Implementation.FRAMEWORK,
         fallback=fallback if lacks else "",
     )
 

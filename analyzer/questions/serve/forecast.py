@@ -89,24 +89,28 @@ def forecast_load(
     skips: int = 0,
     known: dict[tuple[object, ...], Schedule] | None = None,
 ) -> LoadFigures:
-    """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
+    """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count.
+
+    Boards take what steps do, within their limit, and what idles all the time. Requests that come at a rate go on
+    coming: the last ones' end, when few are left, is no time of its own.
+    """
     clock, joules = (make(column, engine) for make in (tables.clock, tables.joule_clock))
     served = serve_load(engine, clock, capacity.tokens, load, joules=joules, known=known)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
-    return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
-
-
-def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
-    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time.
-
-    Requests that come at a rate go on coming: the last ones' end, when few are left, is no time of its own.
-    """
-    span = max(served.busy_ns, float(served.arrival_ns.max(initial=0.0)), 1.0)
+    found = figures_of(tables, column, engine, served, weights)
+    span = max(served.busy_ns / _engine_share(engine, served), float(served.arrival_ns.max(initial=0.0)), 1.0)
     power = replace(tables.draws[column], work_j=served.work_j)
     low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
     joule = power.joule(span)
     each = tables.plan.tp / max(float(served.load.outputs.sum()), 1.0)
     return replace(found, joules_per_token=(joule * each, low * each, high * each), board_w=joule / span * 1e9)
+
+
+def _engine_share(engine: Engine, served: Served) -> float:
+    """Return which part of its time a request is in the engine, where users wait for theirs before they ask anew."""
+    inside_ns = float((served.last_ns - served.arrival_ns).mean())
+    beside_ns = engine.first_ns + engine.first_per_token_ns * float(served.load.prompts.mean())
+    return inside_ns / (inside_ns + beside_ns) if served.load.concurrency else 1.0
 
 
 def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
@@ -120,14 +124,14 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     parts, widths = tables.parts(column, max(sequences, 1.0), context, engine)
     width = step_half_width(tables, column, engine, parts, widths)
     waited = served.first_ns - served.arrival_ns
-    added = engine.first_ns + engine.first_per_token_ns * load.prompts
+    added, inside = engine.first_ns + engine.first_per_token_ns * load.prompts, _engine_share(engine, served)
     tokens = np.maximum(load.outputs - 1, 1)
     per_token = (served.last_ns - served.first_ns) / tokens
     has_more = counted & (load.outputs > 1)
     first_width = hypot(width, FIRST_WIDTH)
     closed = load.concurrency > 0
     span = float(served.last_ns[counted].max() - (served.last_ns[~counted].max(initial=0.0) if closed else 0.0))
-    rate = replicas * float(counted.sum()) / max(span, 1.0) * 1e9
+    rate = replicas * float(counted.sum()) / max(span, 1.0) * 1e9 * inside
     ends = (exp(-width), exp(width))
     spread = ends if closed else (1.0, 1.0)
     latencies = {
@@ -148,7 +152,7 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
         sequences=sequences,
         parts_ns=kernels,
         engine_ns=host_ns,
-        busy_share=served.busy_ns / span_all,
+        busy_share=served.busy_ns / span_all * inside,
         prompt_share=served.prompt_ns / span_all,
         full_share=served.full_ns / span_all,
         preempted=served.preempted,

@@ -32,6 +32,7 @@ def insert_collective(insertions: Insertions, kind: str, call: Signature, tensor
     sent = {"in_element_count": given.element_count, "out_element_count": made.element_count}
     exchange = Exchange(name=kind.rpartition("::")[2], group=group, dtype=given.dtype, **sent)
     name = f"_c10d_functional::{_FUNCTIONAL[kind]}" if kind in _FUNCTIONAL else kind
+    name = "vllm::all_reduce" if kind == "all_reduce" and insertions.sums_as_engine else name
     insertions.add(
         Insertion(place=place, name=name, signature=call, reads=(tensor,), writes=(result,), exchange=exchange)
     )

@@ -91,6 +91,8 @@ class Insertions:
         self.lasts: dict[int, int] = {}
         """Storages that are dropped after another op than the last that uses them: a row of the trace, or -1 - i for
         insertion i."""
+        self.sums_as_engine = any(text.startswith("vllm::") for text in trace.strings)
+        """Whether a serving engine runs the trace, which has an all-reduce of its own."""
         self._group_rows: dict[tuple[str, tuple[int, ...]], int] = {}
         self.first_tensor = row_count(trace.tensors)
         """Row of the first new tensor."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +37,10 @@ def times(dims: list[CollectiveDims], fleet: Fleet = FLEET) -> Floats:
     return np.asarray(simulate(as_columns(problems_of_dims(dims)), fleet, values, None).time_ns)
 
 
-def dims(kind: CollectiveKind = CollectiveKind.ALL_REDUCE, size: float = 64e6, ranks: int = 8) -> CollectiveDims:
-    return CollectiveDims(kind=kind, message_bytes=size, ranks=ranks, run=ranks)
+def dims(
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE, size: float = 64e6, ranks: int = 8, **more: Any
+) -> CollectiveDims:
+    return CollectiveDims(kind=kind, message_bytes=size, ranks=ranks, **{"run": ranks} | more)
 
 
 @pytest.mark.parametrize("implementation", list(Implementation))
@@ -47,18 +50,8 @@ def dims(kind: CollectiveKind = CollectiveKind.ALL_REDUCE, size: float = 64e6, r
 def test_a_larger_message_is_never_faster(
     kind: CollectiveKind, implementation: Implementation, ranks: int, run: int
 ) -> None:
-    rows = [
-        CollectiveDims(
-            kind=kind,
-            message_bytes=size,
-            ranks=ranks,
-            run=min(run, ranks),
-            stride=8,
-            implementation=implementation,
-        )
-        for size in SIZES
-    ]
-    found = times(rows)
+    more = {"run": min(run, ranks), "stride": 8, "implementation": implementation}
+    found = times([dims(kind, size, ranks, **more) for size in SIZES])
     assert np.isfinite(found).all()
     assert (found > 0).all()
     assert (np.diff(found, axis=0) >= -1e-6 * found[1:]).all()
@@ -82,8 +75,14 @@ def test_no_message_travels_faster_than_the_links() -> None:
 
 
 def test_machines_apart_take_longer_than_one() -> None:
-    far = CollectiveDims(kind=CollectiveKind.ALL_GATHER, message_bytes=1e8, ranks=8, run=1, stride=8)
+    far = dims(CollectiveKind.ALL_GATHER, 1e8, run=1, stride=8)
     assert times([far], H100)[0, 0] > 2 * times([dims(CollectiveKind.ALL_GATHER, 1e8)], H100)[0, 0]
+
+
+def test_amd_before_cdna3_adds_up_by_the_library() -> None:
+    fleet = build_fleet([find_gpu(load_catalog(), gpu) for gpu in ("MI250X", "MI300X")])
+    library, own = times([dims(size=1e5, implementation=which) for which in list(Implementation)[:2]], fleet)
+    assert (own < library).tolist() == [False, True]
 
 
 def test_one_rank_moves_nothing() -> None:
@@ -103,11 +102,7 @@ def library() -> Library:
 @pytest.mark.parametrize(("latency", "bandwidth"), [(1.5, 0.6), (0.7, 1.2), (1.0, 1.0)])
 def test_two_points_calibrate_a_fabric(library: Library, latency: float, bandwidth: float, *, between: bool) -> None:
     run = 1 if between else 8
-    rows = [
-        CollectiveDims(kind=CollectiveKind.ALL_GATHER, message_bytes=size, ranks=8, run=run, stride=8)
-        for size in (1e4, 4e9)
-    ]
-    problems = problems_of_dims(rows)
+    problems = problems_of_dims([dims(CollectiveKind.ALL_GATHER, size, run=run, stride=8) for size in (1e4, 4e9)])
     known = take_gpus(with_ratios(H100, latency, bandwidth, between=between), np.zeros(2, dtype=np.int64))
     measured = library.predict(MODEL.name, problems, known).time_ns
     found = calibrate_fabric(problems, measured, H100, library)
@@ -156,17 +151,18 @@ def test_tables_leave_out_what_tells_nothing(tmp_path: Path) -> None:
         {"timing": "profiler_median", "bytes": 2048},
         {"n_gpus": 16},
         {"impl": "custom_vllm"},
+        {"impl": "custom_trtllm"},
         {**exchange, "sms": 20.0},
         {**exchange, "sms": 4.0},
         {**exchange, "sms": 20.0, "gpu": "H200 SXM 141GB"},
     )
     (samples,) = load_samples(folder)
     p = samples.problems
-    assert len(samples.measured_ns) == 4
+    assert len(samples.measured_ns) == 5
     assert (p.run[1], p.stride[1]) == (8, 8)
-    assert p.implementation[2] == Implementation.FRAMEWORK
-    assert p.kind[3] == CollectiveKind.COMBINE
-    assert p.message_bytes[3] == pytest.approx(64 * 4096 * 2 * 8 * (1 - (7 / 8) ** 8))
+    assert p.implementation[2:4].tolist() == [Implementation.FRAMEWORK, Implementation.TENSORRT_LLM]
+    assert p.kind[4] == CollectiveKind.COMBINE
+    assert p.message_bytes[4] == pytest.approx(64 * 4096 * 2 * 8 * (1 - (7 / 8) ** 8))
 
 
 def test_rows_of_unknown_gpus_and_kinds_are_left_out_by_name(tmp_path: Path) -> None:
@@ -182,10 +178,8 @@ def test_rows_of_unknown_gpus_and_kinds_are_left_out_by_name(tmp_path: Path) -> 
 
 def test_few_multiprocessors_keep_no_faster_link_busy() -> None:
     fleet = build_fleet([find_gpu(load_catalog(), name) for name in ("H100 SXM5 80GB", "B300 SXM (HGX)")])
-    whole, few = (
-        times([replace(dims(CollectiveKind.DISPATCH, 1e9), implementation=kernels)], fleet)[0]
-        for kernels in (Implementation.NCCL, Implementation.LOW_LATENCY)
-    )
+    kernels = (Implementation.NCCL, Implementation.LOW_LATENCY)
+    whole, few = times([dims(CollectiveKind.DISPATCH, 1e9, implementation=one) for one in kernels], fleet)
     assert whole[1] == pytest.approx(whole[0], rel=0.1)
     assert few[1] < 0.8 * few[0]
 
@@ -193,10 +187,7 @@ def test_few_multiprocessors_keep_no_faster_link_busy() -> None:
 def test_a_nic_alone_serves_a_rank_alone() -> None:
     node = replace(H100.fabric, nic_count=np.full(1, 2.0), nic_bytes_per_s=np.full(1, 5e9))
     shared = replace(H100, fabric=node)
-    one, four = (
-        CollectiveDims(kind=CollectiveKind.ALL_GATHER, message_bytes=4e9, ranks=2 * run, run=run, stride=8)
-        for run in (1, 4)
-    )
+    one, four = (dims(CollectiveKind.ALL_GATHER, 4e9, 2 * run, run=run, stride=8) for run in (1, 4))
     found = times([one, four], shared)[:, 0] * 1e-9
     assert found[0] == pytest.approx(4e9 / 2 / 20e9, rel=0.1)
     assert found[1] == pytest.approx(4e9 * 7 / 8 / 40e9, rel=0.1)
@@ -235,6 +226,12 @@ def test_boards_on_pcie_share_their_host_but_not_a_switch() -> None:
     assert 5.0 < bus_gb_per_s(alone, 8) < 12.0
     assert 15.0 < bus_gb_per_s(behind_switch, 8) < 22.0
     assert bus_gb_per_s(alone, 2) == pytest.approx(bus_gb_per_s(behind_switch, 2))
+
+
+def test_messages_that_a_host_forwards_in_part_are_nearly_as_unsure_as_long_ones(library: Library) -> None:
+    problems = problems_of_dims([dims(size=size) for size in (1e5, 1e9)])
+    short, long = library.predict(MODEL.name, problems, take_gpus(host_box(), np.zeros(2, np.int64))).half_width
+    assert 0.7 * long < short < long
 
 
 def test_a_bridged_pair_sends_one_flow_to_the_host() -> None:

@@ -11,6 +11,7 @@ import pytest
 from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.memory.fit import fit_on
 from wavecast.analyzer.memory.use import MemoryCategory, MemoryMethod, MemoryUse
+from wavecast.analyzer.questions.scale.api import PlansReport
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.scale.predictor import Batches, PlanOutcome, part_batch
 from wavecast.analyzer.questions.scale.report import PlanLimit, ScaleReport
@@ -220,6 +221,16 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
     assert ask(inference, gpus, plans=["dp=2,tp=2,pp=2"]).predictions
     found = {row.plan for row in ask(inference, gpus, gpu_counts=[8]).predictions}
     assert not any("fsdp" in plan or "zero" in plan for plan in found)
+
+
+def test_inference_is_one_step_of_the_recorded_batch_per_replica(root_dir: Path, gpus: list[Gpu]) -> None:
+    inference = load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+    report = ask(inference, gpus[:1], plans=["tp=4", "dp=2,tp=2", "pp=4,mb=1"])
+    found = {row.plan: (row.global_batch, row.micro_batch, row.micro_batches) for row in report.predictions}
+    assert found == {"tp=4": (4, 4, 1), "dp=2,tp=2": (8, 4, 1), "pp=4,mb=1": (4, 1, 4)}
+    assert "An iteration is 4 samples on every replica" in PlansReport(name="", report=report).draw("markdown")
+    report = ask(inference, gpus[:1], plans=["dp=2,tp=2"], global_batch=32)
+    assert (report.predictions[0].micro_batch, report.predictions[0].micro_batches) == (16, 1)
 
 
 def test_a_stage_of_a_pipeline_may_run_nothing(root_dir: Path, gpus: list[Gpu]) -> None:

@@ -22,7 +22,6 @@ from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Se
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
 from wavecast.analyzer.whatif.parallel.plan import slowest_share
-from wavecast.analyzer.work.communication import Implementation
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
@@ -350,6 +349,15 @@ def test_longer_than_the_model_was_made_for_is_refused(model: str, most: int) ->
         wavecast.serve(model, to="H200 SXM", prompt_tokens=most, output_tokens=1)
 
 
+@pytest.mark.parametrize("users", [1, 3])
+def test_users_of_one_token_get_what_is_written_in_all(users: int) -> None:
+    (row,) = wavecast.serve(
+        "llama-3-8b", to="H100 SXM", concurrency=users, output_tokens=1, electricity=0.1
+    ).to_records()
+    assert row["output_tokens_per_s"] == pytest.approx(users * row["output_tokens_per_s_per_user"], rel=0.03)
+    assert row["joules_per_output_token"] == pytest.approx(row["watts_per_gpu"] / row["output_tokens_per_s"], rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("scaling", "positions"),
     [
@@ -362,11 +370,6 @@ def test_a_stretched_rotation_takes_longer_requests(scaling: dict[str, object], 
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32}
     config = {**sizes, "vocab_size": 128256, "max_position_embeddings": 32_768, "rope_scaling": scaling}
     assert sizes_of(config, name="long", source="here").positions == positions
-
-
-def test_amd_before_cdna3_adds_up_by_the_library() -> None:
-    found = {gpu: stack_of(find_gpu(load_catalog(), gpu), "bf16", "vllm").all_reduce for gpu in ("MI250X", "MI300X")}
-    assert found == {"MI250X": Implementation.NCCL, "MI300X": Implementation.FRAMEWORK}
 
 
 def test_what_hides_in_small_products_is_taken_off_them_alone() -> None:

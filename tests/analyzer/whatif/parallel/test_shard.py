@@ -437,6 +437,15 @@ def test_what_cannot_be_divided_is_said(
         shard_tensors(dense, plan, rules)
 
 
+@pytest.mark.parametrize("op", ["vllm::unified_attention", "aten::mm"])
+def test_what_an_engine_runs_is_added_up_by_its_own_kernel(op: str) -> None:
+    trace = load_trace(SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+    found = shard_tensors(replace(trace, strings=(*trace.strings, op)), ParallelPlan(tp=2, sp=False)).trace
+    names = {found.strings[name] for name in found.ops.name[found.collectives.op].tolist()}
+    assert ("vllm::all_reduce" in names) == op.startswith("vllm")
+    assert ("_c10d_functional::all_reduce" in names) == op.startswith("aten")
+
+
 def test_experts_that_cannot_be_divided_are_said(routed: Trace) -> None:
     with pytest.raises(InputError, match="ep=3: 4 experts"):
         shard_tensors(routed, ParallelPlan(ep=3))
