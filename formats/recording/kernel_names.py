@@ -128,8 +128,8 @@ def dtype_of_kernel(name: str) -> KernelDtype | None:
     if _SILENT.search(name):
         return None
     if reduced := _NCCL.search(name[:_LONGEST_SPELT]):
-        found = _NCCL_WORDS.get(reduced[1])
-        return None if found is None else KernelDtype(dtype=found)
+        dtype = _NCCL_WORDS.get(reduced[1])
+        return None if dtype is None else KernelDtype(dtype=dtype)
     if "<" not in name or "cutlass_" in name:
         for pattern, words in _SPELT:
             if found := pattern.search(name, 0, _LONGEST_SPELT):

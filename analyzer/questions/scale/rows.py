@@ -150,7 +150,7 @@ def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:
         "rank_by_energy": lambda row: None if row.energy is None else row.energy.joule_per_sample,
     }
     places = {name: _places(rows, value) for name, value in values.items()}
-    found = [{name: place.get(at) for name, place in places.items()} for at in range(len(rows))]
+    found: list[dict[str, Any]] = [{name: place.get(at) for name, place in places.items()} for at in range(len(rows))]
     return [replace(row, rank_by_time=at + 1, **found[at]) for at, row in enumerate(rows)]
 
 
