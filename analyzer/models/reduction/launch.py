@@ -67,7 +67,7 @@ FEW_SUMS, INDEX_TURNS = 528.0, 1.0 / 7.0
 27 cycles each where it adds them in 190 (read off recorded networks on H100)."""
 GRADIENT_ROWS: Final = 32.0
 LONGEST_GRADIENT: Final = 65536.0
-"""Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
+"""Rows that a block takes at a time for the gradients of weight and bias, and rows of more than which blocks share them
 (`LaunchGammaBetaBackwardCUDAKernel`)."""
 
 
@@ -241,7 +241,7 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     found = np.where(is_table, turns, found)
     is_sorted = np.isin(problems.kernel, TOP_KERNELS) & (problems.run > 1.0)
     found = np.where(is_sorted, 1.0 + problems.run / SORTED_BYTES, found)
-    walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
+    walked = np.where(problems.rows <= LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
     return np.where(has_parameters, walked / GRADIENT_ROWS, found)
 

@@ -127,6 +127,12 @@ def test_a_scan_of_few_rows_goes_through_more_levels() -> None:
     assert time_on(few) > 1.2 * time_on(many)
 
 
+def test_blocks_share_gradients_of_more_than_65536_rows() -> None:
+    least, more = (problem(RowKernel.ROW_BACKWARD, rows, 64) for rows in (1 << 16, (1 << 16) + 32))
+    least, more = (replace(item, launches=np.array([3.0])) for item in (least, more))
+    assert time_on(least) > 2.0 * time_on(more)
+
+
 def test_a_scan_of_far_more_rows_than_columns_takes_a_block_per_row() -> None:
     """Own rows: 131,072 rows of 128 columns run 131,072 blocks, 98,304 of 197 run 3,072."""
     more, fewer = (time_on(problem(RowKernel.SCAN, rows, 64)) for rows in (1 << 16, 1 << 15))
