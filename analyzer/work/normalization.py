@@ -197,13 +197,6 @@ def weight_norm(signature: Signature) -> Work:
     return _work(4 * v.element_count, total_bytes((v, g)), written, v.dtype)
 
 
-def weight_norm_backward(signature: Signature) -> Work:
-    """Gradients of direction and length: grad, v, g, norms."""
-    inputs = (v, g) = tensor_at(signature, 1), tensor_at(signature, 2)
-    read = total_bytes((tensor_at(signature, 0), *inputs, tensor_at(signature, 3)))
-    return _work(6 * v.element_count, read, v.size_bytes + g.size_bytes, v.dtype)
-
-
 def softmax(
     signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 1, access: Access | None = DIVIDED
 ) -> Work:
