@@ -212,7 +212,7 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     yield from describe_outside(result.recorded.trace)
     choice, spent_ns = result.recorded.choice, result.recorded.trace.iterations.compiling_ns
     left_out = choice.idle if choice.rule in (MEDIAN, LONGEST) else ()
-    compiling = tuple(row for row in left_out if spent_ns[row] > 0)
+    compiling = tuple(row for row in left_out if row in np.flatnonzero(spent_ns > 0))
     idle = tuple(row for row in left_out if row not in compiling)
     if compiling:
         noun, verb, do = ("iterations", "compile", "do") if len(compiling) > 1 else ("iteration", "compiles", "does")

@@ -64,9 +64,10 @@ def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...]
     x = tensor_at(signature, 0)
     results = result_tensors(signature)
     written = total_bytes(results) or sum(bytes_of(x.element_count, dtype or x.dtype) for dtype in out_dtypes)
-    dims = dims_at(signature, 1, len(x.shape)) if x.shape else None
-    columns = 1 if not x.shape else max(x.shape[dims[0] if dims else -1], 1)
-    rows = RowDims(rows=x.element_count // columns, columns=columns, kernel=RowKernel.SCAN)
+    sizes = x.shape or (1,)
+    at = (dims_at(signature, 1, len(sizes)) or (len(sizes) - 1,))[0]
+    columns, is_strided = max(sizes[at], 1), prod(sizes[at + 1 :]) > 1
+    rows = RowDims(rows=x.element_count // columns, columns=columns, kernel=RowKernel.SCAN, run=int(is_strided))
     return replace(_work(flops * x.element_count, tensor_bytes(x), written, x.dtype), dims=rows)
 
 

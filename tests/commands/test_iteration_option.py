@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -198,6 +199,16 @@ def test_files_that_do_not_belong_together_are_one_line(command: str, pair: tupl
 def test_show_says_what_is_captured_and_what_ran_from_a_graph(pair: tuple[Path, Path], run: Run) -> None:
     assert "1 launch of a CUDA graph; 6 kernels from graphs" in run("show", pair[0]).output
     assert "6 launches into a graph that is captured: they ran nothing" in run("show", pair[1]).output
+
+
+def test_an_empty_step_is_said_of_a_file_without_kernels(data_dir: Path, tmp_path: Path, run: Run) -> None:
+    file = json.loads(gzip.decompress((data_dir / "traces" / "odd" / "mi250_two_iterations.json.gz").read_bytes()))
+    file["traceEvents"] = [event for event in file["traceEvents"] if event.get("cat") not in ("kernel", "gpu_memcpy")]
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps(file))
+    words = " ".join(told(run, "analyze", path, "--from", "MI250X", "--to", "L40S")["warnings"])
+    assert "iteration 1 of 2 does next to nothing" in words
+    assert "but no kernel" in words
 
 
 def test_the_public_files(data_dir: Path, run: Run) -> None:

@@ -169,7 +169,9 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     exact = v["exact_rounds_share"]
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
     joined = np.where(efficient, np.maximum(rounds * work, most), np.sqrt((rounds * work) ** 2 + most**2))
-    locked = np.where(efficient, np.maximum(rounds / held, 1.0) * blocks * LOCK_CYCLES, 0.0)
+    # Of one head all blocks wait for the same lock; heads that run at a time do not wait for each other.
+    turns = np.maximum(np.minimum(rounds / held, p.batch * p.heads), 1.0)
+    locked = np.where(efficient, turns * blocks * LOCK_CYCLES, 0.0)
     free_s = np.maximum(np.where(p.is_causal == 1, joined, alike), locked) / fleet.clock_hz
     flops = rounds * fleet.sm_count * rows * keys * pair_flops(p)
     joule = flops * gpu_physics.matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]

@@ -50,8 +50,11 @@ BUSY_BLOCKS, WARP, BLOCK_WARPS = 2.0, 32.0, 8.0
 UNROLLED_TAPS: Final = (1.0, 9.0, 25.0)
 """Of filters whose loops PyTorch's kernels unroll: a data gradient of 9 takes 575 instructions an element, of 25 600,
 of 49, in loops, 1,510 (own rows)."""
-TILED_BATCH, TILED_CHANNELS, TILED_TAPS = 64.0, 96.0, 25.0
+TILED_BATCH, TILED_CHANNELS, TILED_TAPS = 128.0, 96.0, 25.0
 """From which, and to which, fp16's data gradients in NHWC run on matrix units (`sm90_xmma_depthwise`)."""
+CHANGED_BATCH: Final = 32.0
+"""Of which own rows show no such gradient, and NCHW's weight gradients in a changed layout, which of one image none
+has: between two sizes that own rows hold a kernel is as likely as the logarithm of the batch is near to its own."""
 PARTS, PART_CHANNELS, PART_TAPS, DIRECT_TAPS = 66.0, 64.0, 9.0, 49.0
 """Of all pixels, which a weight gradient of four bytes sums apart in NHWC (11 to 264 in own rows' grids, by no rule
 seen); channels and positions of a block; positions from which a direct kernel takes it."""
@@ -272,6 +275,11 @@ def fft_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Flo
     return np.asarray((product_s + moved_s) * 1e9 + 1e3 * values["async_winograd_us"])
 
 
+def _between(size: Floats, least: float, most: float) -> Floats:
+    """Return how far a size is from one to another, in logarithms: 0 to 1."""
+    return np.asarray(np.clip(np.log(size / least) / np.log(most / least), 0.0, 1.0))
+
+
 def depthwise_time(
     problems: ConvolutionProblems, fleet: Fleet, values: Values, product: Product, dram_ns: Floats
 ) -> Floats:
@@ -304,10 +312,11 @@ def depthwise_time(
     strided = np.where(problems.stride > 1, values["async_library_stride_cost"], 1.0)
     planar = np.where(problems.is_channels_last > 0, 1.0, values["async_library_planar_cost"])
     wide = np.where(product.is_data, wide, wide * strided * planar)
-    is_many = (problems.batch >= TILED_BATCH) & (problems.groups >= TILED_CHANNELS) & (problems.taps <= TILED_TAPS)
-    is_tiled = is_many & product.is_data & (problems.stride <= 1) & (problems.is_channels_last > 0)
+    is_tiled = (problems.groups >= TILED_CHANNELS) & (problems.taps <= TILED_TAPS) & product.is_data
+    is_tiled = is_tiled & (problems.stride <= 1) & (problems.is_channels_last > 0)
     is_tiled = is_tiled & (problems.rate == RATES.index(Rate.MATRIX_FP16))
-    wide = wide * np.where(is_tiled, values["async_tiled_cost"], 1.0)
+    tiled = values["async_tiled_cost"] ** _between(problems.batch, CHANGED_BATCH, TILED_BATCH)
+    wide = wide * np.where(is_tiled, tiled, 1.0)
     looped = np.where(product.is_data & np.isin(problems.taps, UNROLLED_TAPS), 0.0, problems.taps)
     per_element = np.where(is_library, cycles("async_library", problems.taps) * wide, cycles("async_own", looped))
     is_ours = is_library & product.is_weights
@@ -318,10 +327,12 @@ def depthwise_time(
     parts = PARTS * np.ceil(problems.groups / PART_CHANNELS) * np.ceil(problems.taps / PART_TAPS)
     part_ns = parts * values["async_part_cycles"] / (BUSY_BLOCKS * fleet.sm_count * fleet.clock_hz) * 1e9
     compute_ns = compute_ns + np.where(is_wide & ~is_direct, part_ns, 0.0)
-    # A block walks over a channel's pixels, of 8 images at once.
-    is_walked = is_ours & (problems.batch < BLOCK_WARPS) & (problems.is_channels_last == 0)
-    walk_ns = pixels * values["async_walk_cycles"] / fleet.clock_hz * 1e9
-    compute_ns = np.where(is_walked, np.maximum(compute_ns, walk_ns), compute_ns)
     dram_ns = dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
-    extra_us = np.where(is_ours & ~is_walked, 3.0, 0.0)
+    # A block walks over a channel's pixels, of 8 images at once, or cuDNN changes both operands to NHWC before.
+    is_walked, images = is_ours & (problems.is_channels_last == 0), problems.batch / BLOCK_WARPS
+    walk_ns = pixels * np.ceil(images) * values["async_walk_cycles"] / fleet.clock_hz * 1e9
+    walk_ns = np.maximum(compute_ns, walk_ns)
+    changed = np.minimum((compute_ns + 2.0 * dram_ns) / walk_ns, 1.0) ** _between(problems.batch, 1.0, CHANGED_BATCH)
+    compute_ns = np.where(is_walked, walk_ns * changed, compute_ns)
+    extra_us = np.where(is_ours, 3.0, 0.0) * np.where(is_walked, np.minimum(images, 1.0), 1.0)
     return np.asarray(np.sqrt(compute_ns**2 + dram_ns**2) + 1e3 * (values["async_depthwise_us"] + extra_us))

@@ -227,10 +227,24 @@ def capped_stretch(fleet: Fleet) -> Floats:
     >>> capped_stretch(build_fleet([find_gpu(catalog, "rtx 3090@280W"), h100])).round(2)
     array([1.04, 1.  ])
     """
-    idle = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
-    left = np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING)
-    drawn = np.fmin(USUAL_DRAW * (1.0 - idle), fleet.drawn_ratio - idle)
-    return np.maximum(drawn / left, 1.0) ** CAP_EXPONENT
+    drawn = np.fmin(USUAL_DRAW, (fleet.drawn_ratio - _usual_idle(fleet)) / (1.0 - _usual_idle(fleet)))
+    return np.maximum(drawn / capped_switching(fleet), 1.0) ** CAP_EXPONENT
+
+
+def capped_switching(fleet: Fleet) -> Floats:
+    """Return what a cap leaves of the power for switching, [m]; what idles does not shrink.
+
+    >>> from wavecast.specs.match import find_gpu
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> capped_switching(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
+    array([0.52, 1.  ])
+    """
+    idle = _usual_idle(fleet)
+    return np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING) / (1.0 - idle)
+
+
+def _usual_idle(fleet: Fleet) -> Floats:
+    return np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
 
 
 def capped_energy(fleet: Fleet) -> Floats:

@@ -10,6 +10,7 @@ from ....records import dataclass, fields
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, process_energy, sgemm_kernels
 from ....specs.product_kernels import SgemmKernels
+from ..frame.gpu_physics import capped_energy, capped_stretch, capped_switching
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
 from .problems import MatmulSimtProblems
@@ -192,13 +193,17 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
 
 
 def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Floats]:
-    """Return what arithmetic draws, and how far the clock can fall: the base clock is what the vendor holds."""
+    """Return what arithmetic draws of what the limit, or a cap below it, leaves, and how far the clock can fall.
+
+    The base clock is what the vendor holds.
+    """
     energy, reference_hz = process_energy(fleet)
-    joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
-    joule = joule * np.where(is_nvidia(fleet), 1.0, MATRIX_ENERGY_RATIO)
+    uncapped_hz = fleet.clock_hz * capped_stretch(fleet)
+    joule = energy * values["picojoule_per_flop"] * 1e-12 * (uncapped_hz / reference_hz) ** CLOCK_EXPONENT
+    joule = joule * np.where(is_nvidia(fleet), 1.0, MATRIX_ENERGY_RATIO) * capped_energy(fleet)
     base_hz = np.where(fleet.base_clock_hz < fleet.clock_hz, fleet.base_clock_hz, UNKNOWN_BASE_RATIO * fleet.clock_hz)
     return {
-        "power": p.k * (p.element_bytes / 2.0) * (joule / fleet.tdp_w),
+        "power": p.k * (p.element_bytes / 2.0) * (joule / (fleet.tdp_w * capped_switching(fleet))),
         "most_throttle": fleet.clock_hz / base_hz - 1.0,
     }
 

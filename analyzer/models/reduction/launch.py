@@ -53,9 +53,10 @@ REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
-SCAN_BY_BLOCK_COLUMNS: Final = 128.0
 SCAN_STEPS: Final = 7.0
 """Levels of a scan's tree that its loads, stores and first and last sums are worth; a tree has at least four."""
+SCAN_LOAD: Final = 0.5
+"""Of a step of a scan, what is a load."""
 SCANNED: Final = 3840.0
 """Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""
 LOOKUPS_PER_THREAD, STARTS_OF_RUN = 10.0, 4.0
@@ -66,7 +67,7 @@ FEW_SUMS, INDEX_TURNS = 528.0, 1.0 / 7.0
 27 cycles each where it adds them in 190 (read off recorded networks on H100)."""
 GRADIENT_ROWS: Final = 32.0
 LONGEST_GRADIENT: Final = 65536.0
-"""Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
+"""Rows that a block takes at a time for the gradients of weight and bias, and rows of more than which blocks share them
 (`LaunchGammaBetaBackwardCUDAKernel`)."""
 
 
@@ -240,7 +241,7 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     found = np.where(is_table, turns, found)
     is_sorted = np.isin(problems.kernel, TOP_KERNELS) & (problems.run > 1.0)
     found = np.where(is_sorted, 1.0 + problems.run / SORTED_BYTES, found)
-    walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
+    walked = np.where(problems.rows <= LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
     return np.where(has_parameters, walked / GRADIENT_ROWS, found)
 
@@ -256,8 +257,9 @@ def _by_row(threads: float, *, taken: float = VECTOR, walks: float = 1.0) -> _Ru
 
 def _walks(problems: ReductionProblems) -> Floats:
     """Return how often a batch norm's block walks over its channel: twice, or once where it holds it; by pairs of
-    halves in half a walk. A scan goes through a tree's levels for each two elements. Others once."""
+    halves in half a walk. A scan goes through a tree's levels for each two elements, or through none. Others once."""
     levels = np.where(problems.rows > 1.0, (SCAN_STEPS + _scan_power(problems)) / (SCAN_STEPS + 4.0), 1.0)
+    levels = np.where(is_strided_scan(problems), SCAN_LOAD, levels)
     other = np.where(problems.kernel == RowKernel.SCAN, levels, 1.0)
     once = np.where(_is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
     return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), other)
@@ -301,19 +303,32 @@ def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
 
 
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    """Threads along a row by the sizes' logarithms (`get_log_num_threads_x_inner_scan` in ScanUtils.cuh)."""
-    rows, columns, wide = problems.rows, problems.columns, 2.0 ** _scan_power(problems)
-    is_whole, is_short = rows == 1.0, columns <= SCAN_BY_BLOCK_COLUMNS
-    blocks = np.where(is_short, rows, rows * wide / SCAN_THREADS)
-    blocks = np.where(is_whole, columns / SCANNED, blocks)
-    steps = np.where(is_whole | is_short, 1.0, np.ceil(columns / (2.0 * wide)))
+    """Threads along a row by the sizes' logarithms (`get_log_num_threads_x_inner_scan` in ScanUtils.cuh).
+
+    They are unsigned there: of far more rows than columns what is below zero wraps, and each takes a whole block. Along
+    another dim than the last a thread walks over each row, and waits for each load, which its last store may change.
+    """
+    doubled, is_strided = _doubled_scan_power(problems), is_strided_scan(problems)
+    is_whole, wide = problems.rows == 1.0, np.where(doubled < 0.0, SCAN_THREADS, 2.0 ** _scan_power(problems))
+    blocks = np.where(
+        is_whole, problems.columns / SCANNED, problems.rows * np.where(is_strided, 1.0, wide) / SCAN_THREADS
+    )
+    steps = np.where(is_whole, 1.0, np.ceil(problems.columns / np.where(is_strided, 1.0, 2.0 * wide)))
     return np.ceil(blocks), SCAN_THREADS, steps
 
 
-def _scan_power(problems: ReductionProblems) -> Floats:
+def is_strided_scan(problems: ReductionProblems) -> Mask:
+    """Say what scans along another dim than the last: none was measured."""
+    return np.asarray((problems.kernel == RowKernel.SCAN) & (problems.run == 1.0))
+
+
+def _doubled_scan_power(problems: ReductionProblems) -> Floats:
     rows, columns = np.maximum(problems.rows, 1.0), np.maximum(problems.columns, 1.0)
-    power = np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0)
-    return np.asarray(np.clip(power, 4.0, 9.0))
+    return np.asarray(9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows)))
+
+
+def _scan_power(problems: ReductionProblems) -> Floats:
+    return np.asarray(np.clip(np.floor(_doubled_scan_power(problems) / 2.0), 4.0, 9.0))
 
 
 def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:

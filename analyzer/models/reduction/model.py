@@ -74,7 +74,9 @@ _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.S
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 _LOADING: Final = np.select(
-    [np.arange(len(RowKernel)) == kernel for kernel in (RowKernel.TABLE_GRADIENT, RowKernel.SCAN)], [0.0, 0.5], 1.0
+    [np.arange(len(RowKernel)) == kernel for kernel in (RowKernel.TABLE_GRADIENT, RowKernel.SCAN)],
+    [0.0, launch.SCAN_LOAD],
+    1.0,
 )
 """Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree. A table's
 gradient starts with kernels that sort its keys: what it walks over then is as after a fill."""
@@ -82,6 +84,8 @@ _ADDS_PARTS: Final = _IS_SHARED | _IS_PERSISTENT
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
+STRIDED_SCAN_LOG_WIDTH: Final = 1.0
+"""Of scans along another dim than the last, which nothing measured: a load from L2 takes a third of one from memory."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
 
 
@@ -101,7 +105,9 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     """
     del choice
     time_ns = time_by_class(_class_time, problems, fleet, values, gpu_class(fleet))
-    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)))
+    strided = launch.is_strided_scan(problems)
+    unstated = np.where(strided, STRIDED_SCAN_LOG_WIDTH, np.zeros(time_ns.shape)) if strided.any() else None
+    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)
 
 
 def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Floats:

@@ -100,6 +100,11 @@ def test_memory_efficient_blocks_wait_for_queries_that_all_add_to() -> None:
     assert few > 3.0 * many
 
 
+def test_blocks_of_one_head_wait_for_each_other_once() -> None:
+    one = {"queries": 1.0, "heads": 1.0, "kv_heads": 1.0}
+    assert efficient(**one, keys=262_144.0) < 2.05 * efficient(**one, keys=131_072.0)
+
+
 def test_a_window_saves_what_it_hides() -> None:
     assert (
         times(H200, GB200, queries=32768.0, keys=32768.0, window=1024.0)

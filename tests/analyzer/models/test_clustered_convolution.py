@@ -192,6 +192,17 @@ def test_a_first_layers_filled_channels_cost_more_where_l2_does_not_keep_them() 
     assert large > 1.2 * 4096 / 200 * (small - launches)
 
 
+@pytest.mark.parametrize(
+    ("direction", "is_planar", "batches"), [(WEIGHTS, True, (7, 8)), (Direction.INPUT_GRADIENT, False, (63, 64))]
+)
+def test_depthwise_kernels_in_fp16_change_gradually(
+    direction: Direction, is_planar: bool, batches: tuple[int, int]
+) -> None:
+    dims = replace(convolution(size=56, channels=96, groups=96), direction=direction, is_channels_last=not is_planar)
+    fewer, more = (time_us(replace(dims, batch=batch), Rate.MATRIX_FP16) for batch in batches)
+    assert 0.9 * fewer < more < 1.3 * fewer
+
+
 def test_depthwise_weight_gradients_add_up_each_block_and_wait_for_the_last_round() -> None:
     def gradient(batch: int, groups: int) -> float:
         return time_us(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
+from wavecast.analyzer.models.frame.gpu_physics import at_capped_clock
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from
@@ -55,6 +56,14 @@ def bound_ns(problems: MatmulSimtProblems, fleet: Fleet) -> Floats:
     """Return the time of the arithmetic at the unit's peak."""
     flops = 2.0 * problems.batch * problems.m * problems.n * problems.k
     return np.asarray(flops / fleet.flops_per_s[Rate.MATRIX_FP32] * 1e9)
+
+
+@pytest.mark.parametrize("name", ["Tesla T4", "RTX 3090", "L40S", "V100 SXM2 16GB", "Instinct MI300X"])
+def test_a_lower_cap_is_never_faster(name: str) -> None:
+    watts = find_gpu(CATALOG, name).tdp_w
+    fleet = at_capped_clock(fleet_of(*(f"{name}@{share * watts:.0f}W" for share in (0.4, 0.6, 0.8, 0.9)), name))
+    problems = as_columns(products((1, 4096, 3072, 768), (1, 4096, 50_257, 768)))
+    assert (np.diff(run(problems, fleet).time_ns, axis=1) <= 0).all()
 
 
 @settings(max_examples=25)

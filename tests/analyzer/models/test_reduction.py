@@ -127,6 +127,28 @@ def test_a_scan_of_few_rows_goes_through_more_levels() -> None:
     assert time_on(few) > 1.2 * time_on(many)
 
 
+def test_blocks_share_gradients_of_more_than_65536_rows() -> None:
+    least, more = (problem(RowKernel.ROW_BACKWARD, rows, 64) for rows in (1 << 16, (1 << 16) + 32))
+    least, more = (replace(item, launches=np.array([3.0])) for item in (least, more))
+    assert time_on(least) > 2.0 * time_on(more)
+
+
+def test_a_scan_of_far_more_rows_than_columns_takes_a_block_per_row() -> None:
+    """Own rows: 131,072 rows of 128 columns run 131,072 blocks, 98,304 of 197 run 3,072."""
+    more, fewer = (time_on(problem(RowKernel.SCAN, rows, 64)) for rows in (1 << 16, 1 << 15))
+    assert more > 4.0 * fewer
+
+
+def test_a_scan_along_another_dim_waits_for_a_load_per_element_and_is_not_sure() -> None:
+    last, other = (problem(RowKernel.SCAN, 64, 8192, run=run) for run in (0, 1))
+    assert time_on(other) > 8192 * 200.0 > 10.0 * time_on(last)
+    fleet = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    widths = [simulate(item, fleet, prior_values(MODEL.parameters, 1)).unstated for item in (last, other)]
+    assert widths[0] is None
+    assert widths[1] is not None
+    assert (widths[1] > 0.5).all()
+
+
 def test_one_thread_adds_up_the_row_that_is_looked_up_most_and_atomics_add_to_few() -> None:
     """Own rows: 329,000 of a million lookups in one of 10,000 rows took 3.4 ms longer than evenly spread ones."""
     even, skewed = (
