@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
