@@ -60,7 +60,8 @@ Of `tile_step_cycles` the fits of V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
-of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: loops of
+of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: topk's by parts,
+whose priors hold for H100's rows as well as a fit; loops of
 COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
