@@ -60,14 +60,17 @@ class Access:
     """What another kernel of the op moved before it: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: float = 0.0
     """As `sector_bytes`, of that other kernel."""
+    link_us: float = 0.0
+    """What is waited for beside the GPU: a write to the host's memory."""
 
 
 def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Access | None:
     """Return how an elementwise op or a copy reaches its operands; None: as they lie, or strides were not recorded.
 
     >>> across = TensorSpec("float32", (64, 32), (1, 64))
-    >>> access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
-    Access(operations=14.0, sector_bytes=0.0, scattered=1.0, in_turn=2, before_bytes=0.0, before_sector_bytes=0.0)
+    >>> found = access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
+    >>> found.operations, found.scattered, found.in_turn
+    (14.0, 1.0, 2)
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None

@@ -107,7 +107,7 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
             found = rule(take_problems(problems, chosen))
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
-    units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
+    units = np.where(np.isin(kernel, _BY_ROW), problems.rows * alike(problems), blocks * threads)
     held, last_steps, walks = _is_held(problems).astype(float), _last_steps(problems), _walks(problems)
     is_wide = (kernel == RowKernel.BATCH_NORM) | (kernel == RowKernel.BATCH_NORM_BACKWARD) & (held > 0.0)
     registers = np.where(is_wide, WIDE_REGISTERS, 0.0)
@@ -115,6 +115,9 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
     if is_persistent.any():
         whole = zip(_persistent(problems, fleet), (held, last_steps), strict=True)
         held, last_steps = (np.where(is_persistent, found, usual) for found, usual in whole)
+    if (is_parts := kernel == RowKernel.TOP_PARTS).any():
+        whole = zip(_parts(problems, fleet), (blocks, threads, steps), strict=True)
+        blocks, threads, steps = (np.where(is_parts, found, usual) for found, usual in whole)
     columns = [blocks, threads, np.maximum(steps * walks, 1.0), last_steps, registers, np.zeros(kernel.shape)]
     for kernels, shared in _SHARED_RULES:
         chosen = np.isin(kernel, kernels)
@@ -155,6 +158,8 @@ TOP_KERNELS: Final = (RowKernel.TOP_ROWS, RowKernel.TOP_PARTS)
 SORTED_BYTES: Final = 768.0
 """Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, these
 in a recorded network)."""
+PARTS_PER_SM, MOST_IN_PARTS, COUNTED_AT_ONCE = 6.0, 64.0, 16.0
+"""Blocks of a multiprocessor that share a topk's rows (40 registers a thread), and elements of a thread."""
 COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 WIDE_REGISTERS: Final = 56.0
 """Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""
@@ -177,6 +182,11 @@ def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
     blocks, threads, steps = _columns(replace(problems, kernel=problems.streaming))
     waves = np.maximum(single(blocks * threads) / resident, 1.0)
     return single(waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0)))
+
+
+def alike(problems: ReductionProblems) -> Floats:
+    """Return how many kernels of an op each start blocks for its rows: all of a topk by parts."""
+    return np.where(problems.kernel == RowKernel.TOP_PARTS, problems.launches, 1.0)
 
 
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
@@ -290,6 +300,17 @@ def _persistent(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, Floa
     sharing = np.minimum(np.ceil(columns / in_registers), MOST_SHARING / at_once)
     each = START_STEPS + SHARING_STEPS + sharing / (LOADS_AT_ONCE * CHANNEL_THREADS / TILE_CHANNELS)
     return np.minimum(most * blocks / columns, 1.0), np.ceil(tiles / at_once) * each - START_STEPS
+
+
+def _parts(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, float, Floats]:
+    """Blocks of one wave share the rows, 4 to 64 elements a thread, in a pass for each byte of a key and one more."""
+    passes = np.maximum(problems.launches // 3.0 - 2.0, 1.0)
+    columns = problems.columns / passes
+    each = np.ceil(problems.rows * columns / (fleet.sm_count * PARTS_PER_SM * POOL_THREADS))
+    each = np.clip(each, VECTOR, MOST_IN_PARTS)
+    sharing = np.ceil(columns / (each * POOL_THREADS))
+    steps = columns / (sharing * POOL_THREADS) + sharing / COUNTED_AT_ONCE
+    return problems.rows * sharing, POOL_THREADS, passes * steps
 
 
 def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:

@@ -50,6 +50,7 @@ PARAMETERS: Final = (
 """By kernel: instructions per element, cycles of a block before its steps, and of each step; `unit_instructions` are of
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
+topk's (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, as long per further 1,024 columns),
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
 POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
@@ -59,7 +60,8 @@ Of `tile_step_cycles` the fits of V100 and H100 agree.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
-of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: loops of
+of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: topk's by parts,
+whose priors hold for H100's rows as well as a fit; loops of
 COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
@@ -73,13 +75,11 @@ _IS_PERSISTENT: Final = np.isin(list(RowKernel), launch.PERSISTENT)
 _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.SORT_ROWS))
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
-_LOADING: Final = np.select(
-    [np.arange(len(RowKernel)) == kernel for kernel in (RowKernel.TABLE_GRADIENT, RowKernel.SCAN)],
-    [0.0, launch.SCAN_LOAD],
-    1.0,
-)
+_LOADING: Final = np.ones(len(RowKernel))
+_LOADING[[RowKernel.TABLE_GRADIENT, RowKernel.SCAN, RowKernel.TOP_ROWS]] = 0.0, launch.SCAN_LOAD, 0.0
 """Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree. A table's
-gradient starts with kernels that sort its keys: what it walks over then is as after a fill."""
+gradient starts with kernels that sort its keys: what it walks over then is as after a fill. A step of topk is 16 or
+more counts of digits, of which the first alone loads from afar."""
 _ADDS_PARTS: Final = _IS_SHARED | _IS_PERSISTENT
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
@@ -129,7 +129,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # Of a call that is repeated, what it streams lies between, but for softmax's products, which come right before.
     is_again = (problems.moved_since_bytes == 0.0) & (kernel != RowKernel.SOFTMAX_GRADIENT)
     cold = _cold(own + single(np.where(is_again, problems.streamed_bytes, problems.moved_since_bytes)) * kept)
-    latency = single(_by_name("latency_cycles", shared)[kernel])
+    latency = single(_by_name("latency_cycles", shared)[kernel] * launch.alike(problems))
     step = _by_name("step_cycles", shared)[kernel]
     is_sorted = kernel == RowKernel.TABLE_GRADIENT
     hot = single(1.0 - _LOADING[kernel] * (1.0 - min(shared["hot_step_ratio"], 1.0)))
@@ -144,7 +144,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = single(np.asarray(fleet.sm_count))
     waves = _waves(kernel, fleet, walk, shared["rounding"])
-    between = np.where(is_sorted, np.float32(0.0), latency)
+    between = np.where(is_sorted | (kernel == RowKernel.TOP_PARTS), np.float32(0.0), latency)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
     again = walked * single(_REREAD[kernel] * (1.0 - walk.held))
     late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept

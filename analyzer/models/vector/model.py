@@ -2,13 +2,14 @@
 
 A kernel's time is a soft maximum of four resources, each used at its own pace, and a floor:
 
-    t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + launches * (t0 + c0/clk)
+    t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + launches * (t0 + c0/clk) + T1
 
 Td: bytes that miss L2, because of what was moved since their last use or because a row's second reading comes late,
 over the DRAM rate that kernels reach; Tl: all bytes, and whole sectors of scattered reads, over the L2 rate; Ti:
 instructions over the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and
-reductions. Kernels over lists, and beside HBM those that take elements in turn, wait without asking for more: there the
-longer of Td and Tl joins Ti and Tw by squares. What another kernel of the op moves before comes on top.
+reductions, but for an elementwise kernel's first, T1. Kernels over lists, and beside HBM those that take elements in
+turn, wait without asking for more: there the longer of Td and Tl joins Ti and Tw by squares (of lists, whose blocks
+compute between their loads, Ti + Tw). What another kernel of the op moves before comes on top.
 """
 
 from collections.abc import Mapping
@@ -63,9 +64,9 @@ there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels o
 0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
 (64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
 traces, as `measurements/vector.py` says. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and
-`held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size there start
-later, as their code and page tables come from DRAM. A layer norm's step is two loads and Welford's update
-between. Hopper's latency of plain kernels has a small spread: large tensors do not tell it, small kernels need it."""
+`held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size start two loads from
+DRAM later, of a page table and of code. A layer norm's step is two loads and Welford's update between. Hopper's latency
+of plain kernels has a small spread: large tensors do not tell it, small kernels need it."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -109,14 +110,17 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     # What is broadcast or filled waits for DRAM in its stores alone.
     read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read)
-    wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us)
+    first_us = np.where(problems.kind == VectorKernel.ELEMENTWISE, wait, 0) * single(cycle_us)
+    wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us) - first_us
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     # Lists take few, long blocks: the SM that has most of them ends last. Blocks that wait leave the memory idle, but
     # not GDDR, whose queue is longer than their waits (seen in timm's networks on RTX 3090 and 4090).
     per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
-    waiting_us = np.hypot(np.maximum(dram_us, l2_us), np.hypot(issue_us * np.ceil(per_sm) / per_sm, wave_us))
-    is_waiting = (problems.kind == VectorKernel.LIST) | ((problems.in_turn > 1) & fleet.has_hbm)
-    busy_us = np.where(is_waiting, waiting_us, busy_us)
+    is_list, worked_us = problems.kind == VectorKernel.LIST, issue_us * np.ceil(per_sm) / per_sm
+    worked_us = np.where(is_list, worked_us + wave_us, np.hypot(worked_us, wave_us))
+    waiting_us = np.hypot(np.maximum(dram_us, l2_us), worked_us)
+    is_waiting = is_list | ((problems.in_turn > 1) & fleet.has_hbm)
+    busy_us = np.where(is_waiting, waiting_us, busy_us) + first_us
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
@@ -125,7 +129,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
-    floor_us = floor_us + single(np.isinf(problems.moved_since_bytes)) * single(shared["flushed_us"])
+    floor_us = floor_us + np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)
 

@@ -171,6 +171,20 @@ def test_the_largest_are_sorted_and_one_block_walks_over_a_row() -> None:
     assert time_on(problem(RowKernel.TOP_ROWS, 2, 10_000, run=1)) > 3.0 * time_on(one)
 
 
+def test_a_topk_by_one_block_hardly_waits_for_dram_and_one_by_parts_starts_every_kernel_anew() -> None:
+    rows = problem(RowKernel.TOP_ROWS, 32, 1000)
+    again, flushed = (time_on(replace(rows, moved_since_bytes=np.array([since]))) for since in (0.0, np.inf))
+    assert flushed < again + 0.5e3
+    parts = problem(RowKernel.TOP_PARTS, 2, 5 * 10_000)
+    few, many = (time_on(replace(parts, launches=np.array([count]))) for count in (15.0, 21.0))
+    assert many > few + 6 * 1.5e3
+
+
+def test_blocks_share_a_long_row_of_a_topk_and_one_counts_for_all() -> None:
+    whole, shared = (problem(RowKernel.TOP_PARTS, 64 // rows, rows << 18, run=1) for rows in (1, 64))
+    assert 1.05 * time_on(whole) < time_on(shared) < 2.0 * time_on(whole)
+
+
 def test_blocks_that_wait_for_each_other_take_some_channels_at_a_time_and_read_again_what_they_cannot_keep() -> None:
     """In fp16 H100 takes 12 us for 3,136 elements of 1,024 channels, twice that for 2,048; beyond, three passes."""
     kernel = RowKernel.PERSISTENT_NORM
