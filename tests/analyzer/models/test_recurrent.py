@@ -88,6 +88,15 @@ def test_smaller_matrix_units_are_kept_busier() -> None:
     assert large < small < 2 * large
 
 
+def test_kernels_are_less_certain_where_no_kernel_was_measured() -> None:
+    work = Work(family=Family.RECURRENT, flops=1.0, read_bytes=1.0, written_bytes=1.0, dtype="float16", dims=LSTM)
+    rows = as_columns(problems_of([work], [Rate.MATRIX_FP16]))
+    estimate = simulate(rows, FLEET, prior_values(MODEL.parameters, len(FLEET.gpus)), None)
+    assert estimate.unstated is not None
+    unstated = dict(zip((gpu.name for gpu in FLEET.gpus), estimate.unstated[0].tolist(), strict=True))
+    assert unstated[H100] == 0.0 < unstated["GeForce RTX 4090"]
+
+
 def test_upper_layers_of_a_stack_multiply_their_inputs_step_by_step() -> None:
     """With those of all steps at once two layers would take twice as long as one."""
     wide = replace(LSTM, layers=1, batch=256, hidden_size=1024, input_size=1024)
