@@ -31,6 +31,7 @@ def test_a_family_of_few_ops_takes_what_all_show() -> None:
 def test_only_weights_that_saw_the_chip_speak_for_it() -> None:
     known, families = read_constants(CONSTANTS), [Family.SOFTMAX, Family.EXPERTS, None]
     families.append(Family.EMBEDDING)  # which fits better where the chip was left out
+    names = ("softmax", "experts", OTHER, "embedding")
     gpus = [find_gpu(load_catalog(), name) for name in ("h100 sxm", "a100 sxm4 80gb")]
     library, blind = load_library(), load_library(frozenset({"GH100"}))
     assert set(known["chips"]) == {"GH100"}
