@@ -37,11 +37,7 @@ def test_only_weights_that_saw_the_chip_speak_for_it() -> None:
     assert set(known["chips"]) == {"GH100"}
     for size, time_ns in (("short", 0.9 * LONG_NS), ("long", LONG_NS)):
         seen, unseen = (
-            [
-                known[kind][size].get(name, known[kind][size][OTHER])
-                for name in ("softmax", "experts", OTHER, "embedding")
-            ]
-            for kind in ("seen", "unseen")
+            [known[kind][size].get(name, known[kind][size][OTHER]) for name in names] for kind in ("seen", "unseen")
         )
         unseen = np.maximum(seen, unseen).tolist()
         times = np.full((4, 2), time_ns)
