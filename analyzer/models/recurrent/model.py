@@ -137,16 +137,14 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     arithmetic = np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
     product = together * _norm(waits, arithmetic) + _streamed(p) * _norm(waits / STREAMED_STEPS, arithmetic)
     gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
-    step_s = wait_us * 1e-6 * chains + together * gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
-    step_s = step_s + product
+    step_s = wait_us * 1e-6 * chains + together * gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"]) + product
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     layer_us = np.where(is_backward, v["gradient_layer_us"], v["layer_us"])
     layer_us = layer_us + np.where(_is_copied(p), COPIES * v["copy_us"], 0.0)
     call_us = np.where(is_kernel_timed, together * layer_us * fleet.launch_ratio, v["call_us"])
     time_ns = 1e9 * (_large_s(p, fleet, v, kind, peak) + p.walks * p.steps * step_s) + 1e3 * call_us
-    is_unmeasured = is_kernel_timed & is_nvidia(fleet) & ~is_hopper(fleet)
-    unstated = np.broadcast_to(np.where(is_unmeasured, OTHER_KERNELS_LOG_WIDTH, 0.0), time_ns.shape)
+    unstated = np.where(is_kernel_timed & is_nvidia(fleet) & ~is_hopper(fleet), OTHER_KERNELS_LOG_WIDTH, 0.0)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), unstated=unstated)
 
 
@@ -176,9 +174,8 @@ def _efficiency(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak
 
 def _peak(p: RecurrentProblems, fleet: Fleet, kind: _Kind) -> Floats:
     """Return the rate of the unit that multiplies; what it does not take is computed in fp32."""
-    wider = np.where(p.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.MATRIX_FP32])
-    peak = np.maximum(peak_flops_per_s(p.rate, fleet), wider)
-    return np.where(kind.is_matrix | (p.element_bytes > 4), peak, wider)
+    is_own, single = kind.is_matrix | (p.element_bytes > 4), fleet.flops_per_s[Rate.MATRIX_FP32]
+    return np.where(is_own, np.maximum(peak_flops_per_s(p.rate, fleet), fleet.flops_per_s[Rate.FP64]), single)
 
 
 def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
