@@ -150,8 +150,8 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
 
 def _kind(p: RecurrentProblems, fleet: Fleet) -> _Kind:
     is_old, is_half, is_vector = is_before_volta(fleet), p.element_bytes < 4, p.batch <= VECTOR_ROWS
-    is_faster = peak_flops_per_s(p.rate, fleet) > fleet.flops_per_s[Rate.FP32]  # bf16 on Volta is widened
-    is_matrix = np.where(p.rate == RATES.index(Rate.MATRIX_TF32), has_tf32(fleet), is_half & is_faster) & ~is_old
+    is_widened = peak_flops_per_s(p.rate, fleet) == fleet.flops_per_s[Rate.FP32]  # bf16 on Volta
+    is_matrix = np.where(p.rate == RATES.index(Rate.MATRIX_TF32), has_tf32(fleet), is_half & ~is_widened) & ~is_old
     return _Kind(
         is_old=is_old,
         is_narrow=is_old & (p.batch <= NARROW_ROWS) & ~is_vector,
