@@ -213,16 +213,6 @@ def said(*told: Told) -> list[Spec]:
     ]
 
 
-def interval_marks(low: str, high: str, *, axis: str = "x", opacity: float = 0.75) -> Spec:
-    """Return a layer: a line from one field to the other, the ends of an interval, along an axis.
-
-    >>> interval_marks("low_ms", "high_ms")["encoding"]["x2"]
-    {'field': 'high_ms'}
-    """
-    ends = {axis: quantitative(low), f"{axis}2": {"field": high}}
-    return marks("rule", ends, where=f"isValid(datum.{low}) && isValid(datum.{high})", size=2, opacity=opacity)
-
-
 def heat(field: str, title: str, domain: Sequence[float] | None = None, *, clamp: bool = False) -> Spec:
     """Return the encoding of a number by colour, from little to much.
 

@@ -11,6 +11,7 @@ from ....formats.trace.signature import DTYPE_BYTES
 from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
+from ....specs.generations import is_amd
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work
@@ -93,8 +94,10 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
 
 
 def peak_flops_per_s(problems: AttentionProblems, fleet: Fleet) -> Floats:
-    """Return the peak rate of the unit that computes the products."""
-    return np.asarray(np.choose(problems.arithmetic, [fleet.flops_per_s[rate] for rate in RATES]))
+    """Return the peak rate of the unit that computes the products; FP32's on AMD are no TF32."""
+    peak = np.choose(problems.arithmetic, [fleet.flops_per_s[rate] for rate in RATES])
+    is_single = is_amd(fleet) & (problems.arithmetic == ArithmeticFormat.FP32)
+    return np.asarray(np.where(is_single, fleet.flops_per_s[Rate.MATRIX_FP32], peak))
 
 
 def operand_bytes(problems: AttentionProblems) -> Floats:

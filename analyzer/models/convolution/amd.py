@@ -9,7 +9,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
-from ..frame.problems import peak_flops_per_s
+from ..frame.problems import RATES, peak_flops_per_s
 from .problems import NEVER_NS, ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
@@ -44,7 +44,9 @@ def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
 
 
 def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_whole: bool) -> Unit:
-    peak = peak_flops_per_s(problems.rate, fleet) / (fleet.sm_count * fleet.clock_hz)
+    # MIOpen is not told that TF32 will do (PyTorch pull request 190711).
+    is_tf32, single = problems.rate == RATES.index(Rate.MATRIX_TF32), fleet.flops_per_s[Rate.MATRIX_FP32]
+    peak = np.where(is_tf32, single, peak_flops_per_s(problems.rate, fleet)) / (fleet.sm_count * fleet.clock_hz)
     flops_per_cycle = peak if is_whole else 1.0 / (1.0 / peak + 1.0 / values["amd_fed_flops"])
     return Unit(
         flops_per_cycle=flops_per_cycle,

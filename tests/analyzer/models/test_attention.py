@@ -65,6 +65,13 @@ def times(model: Model[AttentionProblems], fleet: Fleet = FLEET, **columns: Any)
     return np.asarray(run(model, problems(**columns), fleet).time_ns[0])
 
 
+def test_fp32_on_amd_is_no_tf32() -> None:
+    """MI355X, of less TF32 and more of all else, took four times as long as MI300X."""
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("Instinct MI300X", "Instinct MI355X")])
+    older, newer = times(PREFILL, fleet, arithmetic=int(ArithmeticFormat.FP32), kernel=int(AttentionKernel.TRITON))
+    assert newer < 1.1 * older
+
+
 decodes: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     batch=st.sampled_from([1.0, 16.0, 512.0]),

@@ -404,6 +404,12 @@ def test_matrix_units_help_where_there_are_any() -> None:
     assert times(dims, pascal, Rate.MATRIX_FP16)[0] <= times(dims, pascal)[0]
 
 
+def test_tf32_that_is_allowed_runs_as_fp32_on_amd() -> None:
+    """PyTorch does not tell MIOpen: fp32 took half as long on MI300X as on MI355X, which has no TF32."""
+    amd = build_fleet([gpu for gpu in FLEET.gpus if gpu.vendor == "AMD"])
+    assert (times(KINDS["weight gradient"], amd, Rate.MATRIX_TF32) == times(KINDS["weight gradient"], amd)).all()
+
+
 def test_gradients_cost_more_than_the_forward() -> None:
     # Strided: of others Hopper's fp32 gradients have algorithms that multiply less.
     forward, both = (

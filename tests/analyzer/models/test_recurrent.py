@@ -74,6 +74,29 @@ def test_a_product_with_a_vector_shares_its_depth_among_threads() -> None:
     assert on(H100, lone, Rate.MATRIX_FP32) < 0.8 * on(H100, few, Rate.MATRIX_FP32)
 
 
+@pytest.mark.parametrize("name", ["Tesla V100 SXM2 16GB", "Tesla T4"])
+def test_formats_without_a_matrix_unit_run_as_fp32(name: str) -> None:
+    """They had fp32's rate and matrix units' loss on odd rows: 44 ms for bf16 of 500 on V100, 8 of 512."""
+    odd = replace(LSTM, hidden_size=500, batch=64)
+    assert on(name, odd, Rate.MATRIX_TF32) == on(name, odd, Rate.MATRIX_FP32)
+    assert on(name, odd, Rate.MATRIX_BF16) < 1.1 * on(name, replace(odd, hidden_size=512), Rate.MATRIX_BF16)
+
+
+def test_smaller_matrix_units_are_kept_busier() -> None:
+    """Units of a quarter of Hopper's rate waited as long as these for what feeds them: 3.1 x its time on an H20."""
+    small, large = (on(name, LSTM, Rate.MATRIX_TF32) for name in ("H20 96GB", H100))
+    assert large < small < 2 * large
+
+
+def test_kernels_are_less_certain_where_no_kernel_was_measured() -> None:
+    work = Work(family=Family.RECURRENT, flops=1.0, read_bytes=1.0, written_bytes=1.0, dtype="float16", dims=LSTM)
+    rows = as_columns(problems_of([work], [Rate.MATRIX_FP16]))
+    estimate = simulate(rows, FLEET, prior_values(MODEL.parameters, len(FLEET.gpus)), None)
+    assert estimate.unstated is not None
+    unstated = dict(zip((gpu.name for gpu in FLEET.gpus), estimate.unstated[0].tolist(), strict=True))
+    assert unstated[H100] == 0.0 < unstated["GeForce RTX 4090"]
+
+
 def test_upper_layers_of_a_stack_multiply_their_inputs_step_by_step() -> None:
     """With those of all steps at once two layers would take twice as long as one."""
     wide = replace(LSTM, layers=1, batch=256, hidden_size=1024, input_size=1024)
@@ -100,7 +123,7 @@ PERSISTENT = RecurrentDims(gates=4, layers=1, directions=1, steps=100, batch=64,
 def test_a_layer_that_fits_registers_runs_persistently(name: str) -> None:
     larger = replace(PERSISTENT, hidden_size=1152)
     assert 1.5 * on(name, PERSISTENT) < on(name, larger)
-    assert 1.5 * on(name, PERSISTENT) < on(name, PERSISTENT, Rate.MATRIX_BF16)
+    assert 1.4 * on(name, PERSISTENT) < on(name, PERSISTENT, Rate.MATRIX_BF16)
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "GeForce RTX 3090", "Tesla P100 PCIe 16GB", "Instinct MI210"])

@@ -89,13 +89,29 @@ def test_a_forecast_is_five_replays(recorded: Trace, seed: int, gpus_apart: bool
     lows = np.where(2 * below <= middle, middle - below, middle**2 / np.maximum(4 * below, 1))  # never 0 or less
     lows, rise = np.minimum(lows, middle - fall), np.maximum(untold, 0.0)
     highs = middle + np.sqrt((slow - middle) ** 2 + (late - middle) ** 2 + rise**2)
-    np.testing.assert_allclose(found.low_ns, lows, atol=1e-3)
+    both = 1 + np.minimum(np.abs(slow - middle), np.abs(late - middle)) / np.maximum(middle, 1)
+    np.testing.assert_allclose(found.low_ns, np.minimum(lows, middle / both**0.465), atol=1e-3)
     np.testing.assert_allclose(found.high_ns, highs, atol=1e-3)
     for name in ("busy_ns", "communication_ns", "idle_ns"):
         assert getattr(found, name).tolist() == getattr(share, name).tolist()
     for column in range(GPU_COUNT):
         (alone,) = replay(graph, on_gpu(timing, column)).T
         assert alone.tolist() == end[:, column].tolist()
+
+
+def test_the_low_end_of_a_gpu_and_a_host_that_hide_each_other_has_both_fast(recording: Recording) -> None:
+    recording.launch(1_000, 5_000, 7_900, 40_000)
+    recording.launch(46_000, 1_000, 47_500, 500, stream=8)
+    recording.iteration(0, 48_000, 0, 47_000)
+    trace = recording.trace(devices=(Device(name="Base"),))
+    graph, ends = build_graph(trace), np.full((1, 1), 0.5)
+    spread = Spread(low=ends, high=4 * ends, host=np.array([np.log(2)]))
+    timing = replace(
+        measured_timing(graph, graph.residual_ns), factor=np.ones((2, 1)), factor_row=np.repeat([-1, 0], [4, 2])
+    )
+    found = forecast(trace, select_window(trace), graph, timing, spread)
+    assert (found.reach_ns[[0, 2]] < 0.2 * found.iteration_ns).all()
+    assert found.low_ns < 0.8 * found.iteration_ns
 
 
 def test_every_kernel_takes_its_own_time_by_what_its_row_is_predicted(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
