@@ -36,7 +36,8 @@ its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothin
 convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the other directions reach 430, as it gives.
 `element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
 quarters of the largest one's products per load.
-`tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
+`tf32_step_ratio`: cuBLAS has older kernels for TF32. `tf32_split_us`: parts of a product are added up by a kernel of
+its own (`cublasLt::splitKreduce_kernel`).
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
@@ -106,11 +107,6 @@ def turned_cycles(
 def split_us(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what a split along k costs beside its traffic."""
     return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_split_us"], values["split_us"])
-
-
-def step_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
-    """Return what a step of the main loop takes over one of 2-byte operands: cuBLAS has older kernels for TF32."""
-    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_step_ratio"], 1.0)
 
 
 def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:
