@@ -24,7 +24,8 @@ UNKNOWN_BASE_RATIO: Final = 0.75
 STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
 COLD_LATENCY: Final = 2.0
-"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones."""
+"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones. Hopper's alone,
+whose rows are either: on six older chips left out the errors of stalls that follow it rose nearly as often as they fell."""
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 AMD_STRIP_ROWS: Final = 8.0
@@ -182,8 +183,9 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     pages = p.contiguous * p.k * p.element_bytes / 2.0**20
     cold = missed(p.copies * (left + right) + result, cache)
+    waiting = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, cold * (COLD_LATENCY - 1.0), 0.0)
     return {
-        "stall_cycles": values["stall_cycles"] / STEP_DEPTH * (1.0 + cold * (COLD_LATENCY - 1.0)),
+        "stall_cycles": values["stall_cycles"] / STEP_DEPTH * (1.0 + waiting),
         "cold_s": (left_s + right_s) * cold,
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
