@@ -25,7 +25,7 @@ STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
 COLD_LATENCY: Final = 2.0
 """DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones. Hopper's alone,
-whose rows are either: on six older chips left out the errors of stalls that follow it rose nearly as often as they fell."""
+whose rows are either: with stalls that follow it, errors of older chips left out rose nearly as often as they fell."""
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 AMD_STRIP_ROWS: Final = 8.0
