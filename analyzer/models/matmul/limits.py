@@ -190,13 +190,7 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
 def cache_hit(working_set: Floats, machine: Machine, values: Values) -> Floats:
     """Return the share of so many bytes that the second-level cache holds until they are read again."""
     per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
-    return np.asarray(1.0 / (1.0 + _eighth(working_set * per_cache)))
-
-
-def _eighth(values: Floats) -> Floats:
-    squared = values * values
-    squared = squared * squared
-    return squared * squared
+    return np.asarray(1.0 / (1.0 + (((working_set * per_cache) ** 2) ** 2) ** 2))
 
 
 def _compute(
