@@ -17,6 +17,8 @@ from .variant import Pool
 
 COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+TIE: Final = 1.001
+"""Errors that differ by less than the seed of a network changes them: the more cautious correction is taken."""
 LONE_CHIP_FACTOR: Final = 1.5
 """Widening of what one chip alone tells of its vendor. Declared."""
 
@@ -74,7 +76,7 @@ def choose_shrink(inner: Sequence[HeldOut], limit: float, points: float) -> floa
     """Return the shrinkage of least mean |log error| on the chips left out, every chip counting alike.
 
     But no row counts as more than one of the `points` that all chips' are worth together, as in the fit: fifteen rows
-    of one network's layers say little of what a correction is worth.
+    of one network's layers say little of what a correction is worth. Of those that tie, the least.
     """
     if not inner:
         return 0.5
@@ -83,7 +85,7 @@ def choose_shrink(inner: Sequence[HeldOut], limit: float, points: float) -> floa
         np.average([np.abs(item.residual(shrink, limit)).mean() for item in inner], weights=weight)
         for shrink in SHRINKS
     ]
-    return SHRINKS[int(np.argmin(errors))]
+    return SHRINKS[int(np.argmax(np.array(errors) <= TIE * min(errors)))]
 
 
 def fit_anchor(

@@ -158,6 +158,7 @@ def test_network_is_shrunk_to_nothing_where_it_learned_noise() -> None:
 def test_network_is_kept_where_it_is_right() -> None:
     ratio = np.random.default_rng(0).normal(0, 0.3, 500)
     assert choose_shrink([held_out(ratio, correction=ratio)], limit=2.0, points=3000.0) == 1.0
+    assert choose_shrink([held_out(ratio, correction=ratio * 1e-4)], limit=2.0, points=3000.0) == 0.0
 
 
 @pytest.mark.parametrize(("points", "shrink"), [(10.0, 0.0), (3000.0, 1.0)])

@@ -32,11 +32,12 @@ FEED_PARAMETERS: Final = priors("matmul, feed")
 rows of: 50,304 words in place of 50,257 made GPT-2's training 25 % faster on A100 (Karpathy, nanoGPT, 2023), which at
 its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothing to others of their tile (PyTorch issue
 181718), which is 4 or more. Hopper's rows gave the form.
-`tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions' weight gradients, whose operands
-lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
+`tf32_turn_cycles`: per word of a tile's side, from trained products; no measured product has both operands across, but
+convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the other directions reach 430, as it gives.
 `element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
 quarters of the largest one's products per load.
-`tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
+`tf32_step_ratio`: cuBLAS has older kernels for TF32. `tf32_split_us`: parts of a product are added up by a kernel of
+its own (`cublasLt::splitKreduce_kernel`).
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
@@ -90,23 +91,22 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     return np.where(is_whole, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
 
 
-def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
-    """Return what the arithmetic of 4-byte operands takes over their unit's rate, by how they lie."""
-    across = np.where(p.layout > 0, values["tf32_across_ratio"], 1.0)
-    across = np.where(
-        p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across
-    )
-    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_ratio"] * across, 1.0)
+def turned_cycles(
+    p: MatmulProblems, height: Floats | float, width: Floats | float, multiply: Floats, is_turned: Mask, values: Values
+) -> Floats:
+    """Return cycles per k of a tile's arithmetic, beside which 4-byte operands across k are turned round (a norm).
+
+    Of one such operand a tile takes its shorter side.
+    """
+    is_both = p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
+    sides = np.where(is_both, height + width, np.where(p.layout > 0, np.minimum(height, width), 0.0))
+    is_turned = is_turned & (p.left_bytes == TF32_BYTES)
+    return np.where(is_turned, np.hypot(multiply, sides * values["tf32_turn_cycles"]), multiply)
 
 
 def split_us(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what a split along k costs beside its traffic."""
     return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_split_us"], values["split_us"])
-
-
-def step_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
-    """Return what a step of the main loop takes over one of 2-byte operands: cuBLAS has older kernels for TF32."""
-    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_step_ratio"], 1.0)
 
 
 def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:

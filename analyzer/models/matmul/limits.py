@@ -21,7 +21,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from .feed import driven_out, epilogue_ratio, fed_cycles, split_us, step_ratio, wide_ratio
+from .feed import TF32_BYTES, driven_out, epilogue_ratio, fed_cycles, split_us, turned_cycles
 from .menus import MatmulLaunch
 from .problems import MatmulProblems
 
@@ -190,13 +190,7 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
 def cache_hit(working_set: Floats, machine: Machine, values: Values) -> Floats:
     """Return the share of so many bytes that the second-level cache holds until they are read again."""
     per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
-    return np.asarray(1.0 / (1.0 + _eighth(working_set * per_cache)))
-
-
-def _eighth(values: Floats) -> Floats:
-    squared = values * values
-    squared = squared * squared
-    return squared * squared
+    return np.asarray(1.0 / (1.0 + (((working_set * per_cache) ** 2) ** 2) ** 2))
 
 
 def _compute(
@@ -228,13 +222,15 @@ def tile_cycles(
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
-    multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values)
+    is_wide = machine.is_async & (p.left_bytes == TF32_BYTES)
+    multiply = 2.0 * area / rate * np.where(is_wide, values["tf32_ratio"], 1.0)
+    multiply = turned_cycles(p, height, width, multiply, machine.is_async & ~machine.has_tensor_memory, values)
     multiply = fed_cycles(p, height, width, multiply, machine.is_async, machine.is_amd, values)
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read
     step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
-    step = step * step_ratio(p, machine.is_async, values)
+    step = step * np.where(is_wide, values["tf32_step_ratio"], 1.0)
     epilogue = values["epilogue_cycles"] * epilogue_ratio(p, machine.is_async, values)
     epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
     return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)

@@ -14,7 +14,7 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .limits import SimtRun, run_of
-from .pairs import SimtPairs, missed, pairs_of, stack_pairs, take_pairs
+from .pairs import COLD_LATENCY, SimtPairs, missed, pairs_of, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
 from .tiles import LAYOUTS, MENUS, TILE_NAMES, SimtLaunch, launch_of, may_split
 
@@ -48,8 +48,6 @@ off H100's kernels, which take as long on H200."""
 SKINNY_ROWS: Final = 16.0
 CHAINED_ROWS: Final = 8.0
 """Vectors that lengthen a block's way along k as much as the matrix does."""
-COLD_LATENCY: Final = 2.0
-"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones."""
 LANES: Final = 128.0
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 

@@ -24,6 +24,9 @@ UNKNOWN_BASE_RATIO: Final = 0.75
 """Base over boost clock where no base clock is known (the catalogue's median)."""
 STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
+COLD_LATENCY: Final = 2.0
+"""DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones. Hopper's alone,
+whose rows are either: with stalls that follow it, errors of older chips left out rose nearly as often as they fell."""
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 AMD_STRIP_ROWS: Final = 8.0
@@ -160,7 +163,6 @@ def _cycles(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Fl
         "shared_cycles": np.where(is_nvidia(fleet), values["shared_memory_load"] / 16.0, 0.0) * words,
         "turn_cycles": np.where(is_nvidia(fleet), 0.0, values["matrix_load"]) * words,
         "lone_cycles": 256.0 * period,
-        "stall_cycles": values["stall_cycles"] / STEP_DEPTH,
     }
 
 
@@ -181,8 +183,11 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     left_s, right_s = left * strided / bandwidth, right * (1.0 + p.contiguous * (strided - 1.0)) / bandwidth
     walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     pages = p.contiguous * p.k * p.element_bytes / 2.0**20
+    cold = missed(p.copies * (left + right) + result, cache)
+    waiting = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, cold * (COLD_LATENCY - 1.0), 0.0)
     return {
-        "cold_s": (left_s + right_s) * missed(p.copies * (left + right) + result, cache),
+        "stall_cycles": values["stall_cycles"] / STEP_DEPTH * (1.0 + waiting),
+        "cold_s": (left_s + right_s) * cold,
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
         "result_s": result * missed(left + right + result, cache) / bandwidth,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, problems_from
-from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio
+from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio, turned_cycles
 from wavecast.analyzer.models.matmul.model import MODEL, group
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
@@ -80,7 +80,17 @@ def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
     along = product(8192, 4096, 4096, "tf32")
     across, twice = (replace(along, layout=np.array([int(item)])) for item in (OperandLayout.RIGHT_ACROSS, TURNED))
     assert time_us(along) < time_us(across) < time_us(twice)
-    assert time_us(along, "a100 sxm4 80gb") == time_us(twice, "a100 sxm4 80gb")
+    for gpu in ("a100 sxm4 80gb", "b200"):
+        assert time_us(along, gpu) == time_us(twice, gpu)
+
+
+def test_small_tiles_turn_more_tf32_operands_round_per_product() -> None:
+    across, values = product(64, 64, 64, "tf32", OperandLayout.RIGHT_ACROSS), prior_values(MODEL.parameters, 1)
+    per_area = [
+        turned_cycles(across, high, wide, np.full(1, high * wide / 1024.0), np.array([True]), values)[0] / high / wide
+        for high, wide in ((64.0, 64.0), (256.0, 128.0))
+    ]
+    assert per_area[0] > 1.5 * per_area[1] > 1.5 / 1024.0
 
 
 def test_wider_results_take_longer_to_write_out_unless_they_go_one_by_one() -> None:

@@ -222,6 +222,13 @@ def test_a_vector_waits_for_its_matrix_in_dram() -> None:
     assert run(cold, fleet).time_ns > 1.3 * run(problems, fleet).time_ns
 
 
+def test_few_small_blocks_wait_longer_for_dram_than_it_reads() -> None:
+    problems, fleet = products((8, 512, 64, 512), contiguous=0), fleet_of("H100 SXM5 80GB")
+    cold = replace(problems, copies=np.full(1, np.inf))
+    read_ns = 4e9 * 8 * 512 * (512 + 64) / fleet.bandwidth_bytes_per_s[0]
+    assert run(cold, fleet).time_ns[0] - run(problems, fleet).time_ns[0] > 1.3 * read_ns
+
+
 def test_parts_of_k_that_get_a_bias_cost_more_kernels() -> None:
     problems, fleet = products((1, 64, 1024, 8192)), fleet_of("H100 SXM5 80GB")
     biased = replace(problems, has_bias=np.ones(1, dtype=np.int64))
