@@ -116,8 +116,8 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
         whole = zip(_persistent(problems, fleet), (held, last_steps), strict=True)
         held, last_steps = (np.where(is_persistent, found, usual) for found, usual in whole)
     if (is_parts := kernel == RowKernel.TOP_PARTS).any():
-        whole = zip(_parts(problems, fleet), (blocks, threads, steps), strict=True)
-        blocks, threads, steps = (np.where(is_parts, found, usual) for found, usual in whole)
+        own = _parts(problems, fleet)
+        blocks, threads, steps = (np.where(is_parts, own[at], item) for at, item in enumerate((blocks, threads, steps)))
     columns = [blocks, threads, np.maximum(steps * walks, 1.0), last_steps, registers, np.zeros(kernel.shape)]
     for kernels, shared in _SHARED_RULES:
         chosen = np.isin(kernel, kernels)

@@ -186,6 +186,7 @@ def moves() -> VectorProblems:
         before_sector_bytes=np.zeros(COUNT),
         is_by_profiler=np.zeros(COUNT),
         is_stand_in=turns(0.0, 0.0, 1.0),
+        link_us=turns(0.0, 0.0, 0.0, 0.4, of=3),
     )
 
 
