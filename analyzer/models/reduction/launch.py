@@ -15,7 +15,7 @@ from ....specs.fleet import Fleet
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
-from .problems import ReductionProblems, kernel_facts
+from .problems import ReductionProblems, alike, is_strided_scan, kernel_facts
 
 WARP: Final = 32.0
 CHANNEL_THREADS: Final = 512.0
@@ -184,11 +184,6 @@ def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
     return single(waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0)))
 
 
-def alike(problems: ReductionProblems) -> Floats:
-    """Return how many kernels of an op each start blocks for its rows: all of a topk by parts."""
-    return np.where(problems.kernel == RowKernel.TOP_PARTS, problems.launches, 1.0)
-
-
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
 """Problems of one kind -> blocks, threads, steps."""
 
@@ -308,7 +303,7 @@ def _parts(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, float, Fl
     columns = problems.columns / passes
     each = np.ceil(problems.rows * columns / (fleet.sm_count * PARTS_PER_SM * POOL_THREADS))
     each = np.clip(each, VECTOR, MOST_IN_PARTS)
-    sharing = np.ceil(columns / (each * POOL_THREADS))
+    sharing = np.maximum(np.ceil(columns / (each * POOL_THREADS)), 1.0)
     steps = columns / (sharing * POOL_THREADS) + sharing / COUNTED_AT_ONCE
     return problems.rows * sharing, POOL_THREADS, passes * steps
 
@@ -336,11 +331,6 @@ def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     )
     steps = np.where(is_whole, 1.0, np.ceil(problems.columns / np.where(is_strided, 1.0, 2.0 * wide)))
     return np.ceil(blocks), SCAN_THREADS, steps
-
-
-def is_strided_scan(problems: ReductionProblems) -> Mask:
-    """Say what scans along another dim than the last: none was measured."""
-    return np.asarray((problems.kernel == RowKernel.SCAN) & (problems.run == 1.0))
 
 
 def _doubled_scan_power(problems: ReductionProblems) -> Floats:

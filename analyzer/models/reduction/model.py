@@ -24,7 +24,7 @@ from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from . import launch
-from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
+from .problems import GROUP_NAMES, ReductionProblems, alike, group, is_strided_scan, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
 CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
@@ -105,7 +105,7 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     """
     del choice
     time_ns = time_by_class(_class_time, problems, fleet, values, gpu_class(fleet))
-    strided = launch.is_strided_scan(problems)
+    strided = is_strided_scan(problems)
     unstated = np.where(strided, STRIDED_SCAN_LOG_WIDTH, np.zeros(time_ns.shape)) if strided.any() else None
     return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)
 
@@ -129,7 +129,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # Of a call that is repeated, what it streams lies between, but for softmax's products, which come right before.
     is_again = (problems.moved_since_bytes == 0.0) & (kernel != RowKernel.SOFTMAX_GRADIENT)
     cold = _cold(own + single(np.where(is_again, problems.streamed_bytes, problems.moved_since_bytes)) * kept)
-    latency = single(_by_name("latency_cycles", shared)[kernel] * launch.alike(problems))
+    latency = single(_by_name("latency_cycles", shared)[kernel] * alike(problems))
     step = _by_name("step_cycles", shared)[kernel]
     is_sorted = kernel == RowKernel.TABLE_GRADIENT
     hot = single(1.0 - _LOADING[kernel] * (1.0 - min(shared["hot_step_ratio"], 1.0)))

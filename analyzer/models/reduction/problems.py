@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.row_kernels import RowKernel
@@ -112,3 +112,13 @@ def _is_by_window(kernel: Codes) -> Codes:
     return np.asarray(
         np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.AVERAGE_LAST))
     )
+
+
+def alike(problems: ReductionProblems) -> Floats:
+    """Return how many kernels of an op each start blocks for its rows: all of a topk by parts."""
+    return np.where(problems.kernel == RowKernel.TOP_PARTS, problems.launches, 1.0)
+
+
+def is_strided_scan(problems: ReductionProblems) -> Mask:
+    """Say what scans along another dim than the last: none was measured."""
+    return np.asarray((problems.kernel == RowKernel.SCAN) & (problems.run == 1.0))
