@@ -15,7 +15,7 @@ from ....specs.fleet import Fleet
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
-from .problems import ReductionProblems, alike, is_strided_scan, kernel_facts
+from .problems import ReductionProblems, alike, is_half, is_strided_scan, kernel_facts
 
 WARP: Final = 32.0
 CHANNEL_THREADS: Final = 512.0
@@ -33,7 +33,6 @@ merges its threads' sums in shared memory before, and waits for two fences (`glo
 MOST_PARTS: Final = 256.0 * 1024.0
 """Blocks of `batch_norm_transform_input` over all channels, unless there are more channels."""
 VECTOR: Final = 4.0
-HALF_BYTES: Final = 2.0
 BATCH_NORMS: Final = (RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD, RowKernel.BATCH_NORM_ROWS_GRADIENT)
 PERSISTENT: Final = (RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT)
 PERSISTENT_BLOCKS, TILE_CHANNELS, TILE_ROWS, MOST_SHARING, START_STEPS = 2.0, 64.0, 32.0, 264.0, 10.0
@@ -266,7 +265,7 @@ def _walks(problems: ReductionProblems) -> Floats:
     levels = np.where(problems.rows > 1.0, (SCAN_STEPS + _scan_power(problems)) / (SCAN_STEPS + 4.0), 1.0)
     levels = np.where(is_strided_scan(problems), SCAN_LOAD, levels)
     other = np.where(problems.kernel == RowKernel.SCAN, levels, 1.0)
-    once = np.where(_is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
+    once = np.where(is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
     return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), other)
 
 
@@ -276,18 +275,13 @@ def _is_held(problems: ReductionProblems) -> Mask:
     return np.asarray(each <= _HELD_BYTES[problems.kernel])
 
 
-def _is_half(problems: ReductionProblems) -> Mask:
-    tensors = np.where(np.isin(problems.kernel, (RowKernel.BATCH_NORM, RowKernel.PERSISTENT_NORM)), 2.0, 3.0)
-    return np.asarray(problems.walked_bytes <= HALF_BYTES * tensors * problems.elements)
-
-
 def _persistent(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, Floats]:
     """Return the share that blocks keep, and their steps: those of an SM's two share the elements of some channels.
 
     All wait for each other, then add up each other's sums; so for the next channels.
     """
     is_forward = problems.kernel == RowKernel.PERSISTENT_NORM
-    in_registers = TILE_ROWS * np.where(is_forward, np.where(_is_half(problems), 5.0, 2.0), 3.0)
+    in_registers = TILE_ROWS * np.where(is_forward, np.where(is_half(problems), 5.0, 2.0), 3.0)
     most = in_registers + TILE_ROWS * np.where(is_forward, 7.0, 3.0)
     blocks, columns = PERSISTENT_BLOCKS * fleet.sm_count, np.maximum(problems.columns, 1.0)
     tiles = np.maximum(np.ceil(problems.rows / TILE_CHANNELS), 1.0)
@@ -363,7 +357,7 @@ def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
 
 def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """A block per row, whose threads take 16 bytes at a time (`SoftMax_getBlockSize`)."""
-    taken = VECTOR * np.where(_is_half(problems), 2.0, 1.0)
+    taken = VECTOR * np.where(is_half(problems), 2.0, 1.0)
     threads = np.clip(next_power(problems.columns / taken) / 2.0, WARP, CHANNEL_THREADS)
     return problems.rows, threads, np.ceil(problems.columns / (taken * threads))
 

@@ -15,6 +15,8 @@ from ...work.table import WorkTable
 from ...work.work import RowDims, Work
 from ..frame.problems import fp32_rates
 
+HALF_BYTES: Final = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReductionProblems:
@@ -122,3 +124,9 @@ def alike(problems: ReductionProblems) -> Floats:
 def is_strided_scan(problems: ReductionProblems) -> Mask:
     """Say what scans along another dim than the last: none was measured."""
     return np.asarray((problems.kernel == RowKernel.SCAN) & (problems.run == 1.0))
+
+
+def is_half(problems: ReductionProblems) -> Mask:
+    """Say which batch norms move 16-bit elements."""
+    tensors = np.where(np.isin(problems.kernel, (RowKernel.BATCH_NORM, RowKernel.PERSISTENT_NORM)), 2.0, 3.0)
+    return np.asarray(problems.walked_bytes <= HALF_BYTES * tensors * problems.elements)
