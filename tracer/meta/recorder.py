@@ -305,7 +305,7 @@ def _decomposition(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Callab
         node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
         if node is not None and str(node.name()).startswith("IndexBackward"):
             return put_in_place
-    if func is torch.ops.aten.convolution_backward.default and args[-1][2]:
+    if func is torch.ops.aten.convolution_backward.default and args[10:] and args[10][2]:
         return part_bias
     if func.namespace == "fsdp":  # its copies run as other ops
         return partial(func._op_dk, torch._C.DispatchKey.CPU)
