@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,7 +153,10 @@ def validate_command(first: Path, second: Path, more: tuple[Path, ...], **asked:
       wavecast validate h100.json.gz h200.json.gz --iteration longest
       wavecast validate a.h100.json a.h200.json b.h100.json b.h200.json
     """
-    from .pairs import validate_pairs
+    from .pairs import PairRow, pair_row, validate_pairs
 
-    ask = partial(validate, **asked)
-    return validate_pairs((first, second, *more), ask) if more else ask(first, second)
+    def compare(one: Path, other: Path) -> PairRow:
+        found = validate(one, other, **asked)
+        return pair_row(found.first_name, found.second_name, found.report)
+
+    return validate_pairs((first, second, *more), compare) if more else validate(first, second, **asked)

@@ -19,7 +19,7 @@ from ...page.quantity import common_time_unit, format_change, format_count, form
 from ...page.sheet import Sheet
 
 if TYPE_CHECKING:
-    from .command import ValidationReport
+    from .report import Validation
 
 GPU_BOUND_RATIO: Final = 0.85
 """An iteration whose GPU is busy for so much of it says little about hosts."""
@@ -48,13 +48,13 @@ class PairRow:
     is_gpu_bound: bool
 
 
-def pair_row(found: ValidationReport) -> PairRow:
+def pair_row(first_name: str, second_name: str, report: Validation) -> PairRow:
     """Return the row of one validation."""
-    report, iteration = found.report, found.report.iteration
+    iteration = report.iteration
     busy = iteration.measured_busy_ns
     return PairRow(
-        predicted_from=found.first_name,
-        measured_on_target=found.second_name,
+        predicted_from=first_name,
+        measured_on_target=second_name,
         source=report.source.gpu,
         target=report.target.gpu,
         predicted_busy_ns=iteration.predicted_busy_ns,
@@ -70,7 +70,7 @@ def pair_row(found: ValidationReport) -> PairRow:
     )
 
 
-def validate_pairs(paths: Sequence[Path], compare: Callable[[Path, Path], ValidationReport]) -> PairsReport:
+def validate_pairs(paths: Sequence[Path], compare: Callable[[Path, Path], PairRow]) -> PairsReport:
     """Compare paths in twos: each second one is what the GPU of the first one's prediction took.
 
     Raises InputError for an odd number of paths, and what `compare` raises, with the pair that it is about.
@@ -81,7 +81,7 @@ def validate_pairs(paths: Sequence[Path], compare: Callable[[Path, Path], Valida
     for number, (first, second) in enumerate(zip(paths[::2], paths[1::2], strict=True), 1):
         tell(f"{first.name} and {second.name}", number, len(paths) // 2)
         try:
-            rows.append(pair_row(compare(first, second)))
+            rows.append(compare(first, second))
         except InputError as error:
             raise InputError(f"{first} and {second}: {error}") from None
     return PairsReport(rows=tuple(rows))
