@@ -95,8 +95,9 @@ def part_batch(
 ) -> Batches:
     """Return the batches of a plan: micro batches as recorded, and as many that every GPU adds a recorded batch.
 
-    Inference is one step, of a recorded batch for every replica. `global_batch` sets the samples of an iteration
-    otherwise. Raises InputError where they cannot be parted evenly.
+    Inference is one step, of a recorded batch for every replica; steps of a single sample, which do not tell what more
+    take, follow one another. `global_batch` sets the samples of an iteration otherwise. Raises InputError where they
+    cannot be parted evenly.
 
     >>> part_batch(ParallelPlan(dp=4, tp=2), recorded_batch=4)
     Batches(global_batch=32, micro_batch=4, micro_batches=2)
@@ -113,7 +114,8 @@ def part_batch(
             )
         return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
     total = recorded_batch * (plan.ranks if is_training else plan.replicas) if global_batch is None else global_batch
-    if (total < per_step or not is_training) and plan.micro_batch is None and total % plan.replicas == 0:
+    is_one = total < per_step or not (is_training or recorded_batch == 1)
+    if is_one and plan.micro_batch is None and total % plan.replicas == 0:
         micro = total // plan.replicas
         per_step = total
     if total % per_step:

@@ -231,6 +231,8 @@ def test_inference_is_one_step_of_the_recorded_batch_per_replica(root_dir: Path,
     assert "An iteration is 4 samples on every replica" in PlansReport(name="", report=report).draw("markdown")
     report = ask(inference, gpus[:1], plans=["dp=2,tp=2"], global_batch=32)
     assert (report.predictions[0].micro_batch, report.predictions[0].micro_batches) == (16, 1)
+    single = part_batch(ParallelPlan(dp=2), 1, 4, is_training=False)  # its shapes do not tell where a batch stands
+    assert (single.micro_batch, single.micro_batches) == (1, 2)
 
 
 def test_a_stage_of_a_pipeline_may_run_nothing(root_dir: Path, gpus: list[Gpu]) -> None:
