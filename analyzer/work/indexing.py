@@ -63,7 +63,7 @@ def index(signature: Signature) -> Work:
 
 
 def _selected_rows(source: TensorSpec, result: TensorSpec) -> int:
-    """Return how many slices were taken: of the one dim that differs, else of all before those that the source ends with."""
+    """Return how many slices were taken: along the one dim that differs, else before those the source ends with."""
     other = [size for size, before in zip(result.shape, source.shape, strict=False) if size != before]
     if len(other) == 1 and len(result.shape) == len(source.shape):
         return other[0]
