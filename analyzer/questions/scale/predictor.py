@@ -114,8 +114,8 @@ def part_batch(
             )
         return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
     total = recorded_batch * (plan.ranks if is_training else plan.replicas) if global_batch is None else global_batch
-    is_one = total < per_step or not (is_training or recorded_batch == 1)
-    if is_one and plan.micro_batch is None and total % plan.replicas == 0:
+    is_one = plan.micro_batch is None and total % plan.replicas == 0
+    if is_one and (total < per_step or not (is_training or recorded_batch == 1)):
         micro = total // plan.replicas
         per_step = total
     if total % per_step:
