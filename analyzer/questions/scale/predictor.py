@@ -231,7 +231,8 @@ def _derive(
     try:
         return derive_ranks(question.shapes, plan, shard=shard, recorded_batch=question.recorded_batch)
     except InputError as error:
-        raise InputError(f"{format_plan(document.plan)}: {error}") from None
+        asked = f"{format_plan(document.plan)}: "
+        raise InputError(f"{asked}{str(error).removeprefix(asked)}") from None
 
 
 def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: MemoryUse | None) -> MemoryUse | None:
