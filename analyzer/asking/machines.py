@@ -26,8 +26,8 @@ class GlobalBatch:
 
     global_batch: int | None = option(
         HelpPart.MANY,
-        "Samples of an iteration on all GPUs together. Default: a recorded or described batch for every GPU, "
-        "of inference for every replica.",
+        "Samples of an iteration on all GPUs together. Default: a recorded or described batch for every GPU; "
+        "'scale' of inference: for every replica.",
         type=click.IntRange(min=1, max=MOST_SAMPLES),
         metavar="N",
     )

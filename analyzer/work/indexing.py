@@ -63,7 +63,10 @@ def index(signature: Signature) -> Work:
 
 
 def _selected_rows(source: TensorSpec, result: TensorSpec) -> int:
-    """Return how many slices were taken: the dims after those indexed are the source's last ones."""
+    """Return how many slices were taken: along the one dim that differs, else before those the source ends with."""
+    other = [size for size, before in zip(result.shape, source.shape, strict=False) if size != before]
+    if len(other) == 1 and len(result.shape) == len(source.shape):
+        return other[0]
     pairs = zip(reversed(source.shape[1:]), reversed(result.shape), strict=False)
     return result.element_count // max(prod(size for size, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), 1)
 

@@ -95,8 +95,9 @@ def part_batch(
 ) -> Batches:
     """Return the batches of a plan: micro batches as recorded, and as many that every GPU adds a recorded batch.
 
-    Inference is one step, of a recorded batch for every replica. `global_batch` sets the samples of an iteration
-    otherwise. Raises InputError where they cannot be parted evenly.
+    Inference is one step, of a recorded batch for every replica; steps of a single sample, which do not tell what more
+    take, follow one another. `global_batch` sets the samples of an iteration otherwise. Raises InputError where they
+    cannot be parted evenly.
 
     >>> part_batch(ParallelPlan(dp=4, tp=2), recorded_batch=4)
     Batches(global_batch=32, micro_batch=4, micro_batches=2)
@@ -113,7 +114,8 @@ def part_batch(
             )
         return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
     total = recorded_batch * (plan.ranks if is_training else plan.replicas) if global_batch is None else global_batch
-    if (total < per_step or not is_training) and plan.micro_batch is None and total % plan.replicas == 0:
+    is_one = plan.micro_batch is None and total % plan.replicas == 0
+    if is_one and (total < per_step or not (is_training or recorded_batch == 1)):
         micro = total // plan.replicas
         per_step = total
     if total % per_step:
@@ -229,7 +231,8 @@ def _derive(
     try:
         return derive_ranks(question.shapes, plan, shard=shard, recorded_batch=question.recorded_batch)
     except InputError as error:
-        raise InputError(f"{format_plan(document.plan)}: {error}") from None
+        asked = f"{format_plan(document.plan)}: "
+        raise InputError(f"{asked}{str(error).removeprefix(asked)}") from None
 
 
 def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: MemoryUse | None) -> MemoryUse | None:

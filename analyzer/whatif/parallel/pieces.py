@@ -8,6 +8,7 @@ from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from ....records import dataclass
 from ...prediction.workload import tensor_bytes
+from ...recorded.graphs import is_graph_launch
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
 from .lives import storage_bytes
@@ -42,7 +43,10 @@ def count_layers(layers: int, pieces: int) -> tuple[int, ...]:
 
 
 def cut_pieces(trace: Trace, layers: Layers, pieces: int) -> tuple[Piece, ...]:
-    """Return the distinct pieces in order of the forward pass; pieces that run the same ops are one."""
+    """Return the distinct pieces in order of the forward pass; pieces that run the same ops are one.
+
+    A graph that launches ops of several pieces is one in each.
+    """
     if pieces == 1:
         rows, none = np.arange(row_count(trace.ops)), np.full(row_count(trace.ops), MISSING, dtype=np.int64)
         whole = Inserted(trace=trace, source_op=rows, insertion=none)
@@ -52,15 +56,18 @@ def cut_pieces(trace: Trace, layers: Layers, pieces: int) -> tuple[Piece, ...]:
     piece_of = np.where(place >= 0, of_layer[np.maximum(place, 0)], MISSING)
     sent = _sent_bytes(trace, layers, piece_of, pieces)
     is_tail = np.arange(row_count(trace.ops)) >= tail_start(trace)
-    found: dict[bytes, list[int]] = {}
+    ops, found = trace.ops, dict[bytes, list[int]]()
+    held = piece_of == np.arange(pieces)[:, None]
+    is_launch = np.array([is_graph_launch(name) for name in trace.strings], dtype=bool)[ops.name]
+    inside = np.nonzero(held & is_launch[ops.parent] & (ops.parent >= 0))
+    held[inside[0], ops.parent[inside[1]]] = True
     for piece in range(pieces):
-        rows = np.flatnonzero((piece_of == piece) & ~is_tail)
-        ops = trace.ops
+        rows = np.flatnonzero(held[piece] & ~is_tail)
         key = b"".join(np.ascontiguousarray(column[rows]).tobytes() for column in (ops.name, ops.signature, ops.phase))
         found.setdefault(key + bytes([piece == pieces - 1]), []).append(piece)
     return tuple(
         Piece(
-            ops=take_ops(trace, rows := np.flatnonzero((piece_of == same[0]) | is_tail)),
+            ops=take_ops(trace, rows := np.flatnonzero(held[same[0]] | is_tail)),
             of_op=layers.of_op[rows],
             pieces=tuple(same),
             sent_bytes=float(sent[same[0]]),

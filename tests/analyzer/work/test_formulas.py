@@ -222,6 +222,7 @@ CASES: list[tuple[str, Signature, float, float, float]] = [
     ("aten::index_select", call(half(100, 4), 0, index(5)), 0, 40 + 40, 40),
     ("aten::index", call(half(9, 9), (index(5), index(5))), 0, 10 + 80, 10),
     ("aten::index", call(half(9, 9), UNKNOWN, results=(half(5, 9),)), 0, 90 + 5 * 8, 90),
+    ("aten::index", call(half(9, 9), UNKNOWN, results=(half(9, 5),)), 0, 90 + 5 * 8, 90),
     ("aten::index_put_", call(half(9, 9), (index(5), index(5)), half(5), True), 5, 10 + 80 + 10, 10),
     ("aten::scatter_add_", call(tensor(9), 0, index(5), tensor(5)), 5, 40 + 20 + 20, 20),
     ("aten::sort", call(tensor(2, 8), -1, False), 48, 64, 192),

@@ -24,7 +24,7 @@ from wavecast.specs.match import find_gpu
 from wavecast.tracer.commands.record import record
 
 pytest.importorskip("transformers")
-BATCH, CACHED, LAYERS = 8, 1000, 2
+BATCH, CACHED, LAYERS = 8, 1000, 4
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -78,7 +78,7 @@ def test_a_decoding_step_is_an_engines(tmp_path: Path, config: dict[str, Any]) -
     assert is_replayed(trace)
     (found,) = wavecast.analyze(path, to="H100 SXM5 80GB").report.predictions
     expected = served_ns(tmp_path / "config.json", BATCH, CACHED + 1)
-    assert found.iteration_ns == pytest.approx(expected, rel=0.16)  # of two layers, a launch of a graph counts
+    assert found.iteration_ns == pytest.approx(expected, rel=0.1)  # of four layers, a launch of a graph counts
 
 
 def test_a_prompts_step_is_an_engines_and_is_launched_kernel_by_kernel(tmp_path: Path) -> None:

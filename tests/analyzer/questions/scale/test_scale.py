@@ -223,6 +223,12 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
     assert not any("fsdp" in plan or "zero" in plan for plan in found)
 
 
+def test_a_plan_that_cannot_be_is_named_once(root_dir: Path, gpus: list[Gpu]) -> None:
+    network = load_trace(root_dir / "samples" / "ddpm_unet-inference-bf16-b32-shapes.json.gz")
+    with pytest.raises(InputError, match=r"^tp=2: (?!tp=2)"):
+        ask(network, gpus[:1], plans=["tp=2"], predictor=None)
+
+
 def test_inference_is_one_step_of_the_recorded_batch_per_replica(root_dir: Path, gpus: list[Gpu]) -> None:
     inference = load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
     report = ask(inference, gpus[:1], plans=["tp=4", "dp=2,tp=2", "pp=4,mb=1"])
@@ -231,6 +237,8 @@ def test_inference_is_one_step_of_the_recorded_batch_per_replica(root_dir: Path,
     assert "An iteration is 4 samples on every replica" in PlansReport(name="", report=report).draw("markdown")
     report = ask(inference, gpus[:1], plans=["dp=2,tp=2"], global_batch=32)
     assert (report.predictions[0].micro_batch, report.predictions[0].micro_batches) == (16, 1)
+    single = part_batch(ParallelPlan(dp=2), 1, 4, is_training=False)  # its shapes do not tell where a batch stands
+    assert (single.micro_batch, single.micro_batches) == (1, 2)
 
 
 def test_a_stage_of_a_pipeline_may_run_nothing(root_dir: Path, gpus: list[Gpu]) -> None:
