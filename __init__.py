@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from .analyzer.questions.ranks.command import JobReport, ranks
     from .analyzer.questions.recommender.command import RecommenderAnswer, recommender
     from .analyzer.questions.replay.command import ReplayReport, replay
-    from .analyzer.questions.scale.api import PlansReport, scale
+    from .analyzer.questions.scale.command import PlansReport, scale
     from .analyzer.questions.score.command import ScoreReport, score
-    from .analyzer.questions.serve.api import ServeAnswer, serve
+    from .analyzer.questions.serve.command import ServeAnswer, serve
     from .analyzer.questions.shard.command import ShardingReport, shard
     from .analyzer.questions.show.command import OverviewReport, overview
     from .analyzer.questions.sweep.command import SensitivityAnswer, SweepAnswer, sweep
@@ -97,9 +97,9 @@ _HOMES = {
     "analyzer.questions.recommender.command": ("RecommenderAnswer", "recommender"),
     "analyzer.questions.replay.command": ("ReplayReport", "replay"),
     "analyzer.asking.answer": ("Picture", "Report"),
-    "analyzer.questions.scale.api": ("PlansReport", "scale"),
+    "analyzer.questions.scale.command": ("PlansReport", "scale"),
     "analyzer.questions.score.command": ("ScoreReport", "score"),
-    "analyzer.questions.serve.api": ("ServeAnswer", "serve"),
+    "analyzer.questions.serve.command": ("ServeAnswer", "serve"),
     "analyzer.questions.shard.command": ("ShardingReport", "shard"),
     "analyzer.questions.sweep.command": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.questions.validate.command": ("ValidationReport", "validate"),

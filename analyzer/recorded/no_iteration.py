@@ -14,6 +14,7 @@ import numpy as np
 from ...arrays import Rows
 from ...formats.trace.column import MISSING, renumber, row_count, take_rows
 from ...formats.trace.iterations import BEHIND_NS, host_steps, launches_of_kernels, locate_iterations
+from ...formats.trace.meta import OWN_FORMAT
 from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
 from ...records import dataclass, replace
 from .graphs import graph_launches, unrun_launches
@@ -364,5 +365,5 @@ def describe_outside(trace: Trace) -> Iterator[str]:
     launch_ns, spent_ns = launches_of_kernels(trace), trace.kernels.duration_ns
     at = locate_iterations(host_steps(trace.iterations), launch_ns)
     share = float(spent_ns[(launch_ns > -NEVER_NS) & (at == MISSING)].sum()) / max(float(spent_ns.sum()), 1.0)
-    if share > LEAST_RATIO and trace.meta.source_format != "wavecast":
+    if share > LEAST_RATIO and trace.meta.source_format != OWN_FORMAT:
         yield f"{share:.0%} of the file's GPU time was launched in none of its iterations and is left out"

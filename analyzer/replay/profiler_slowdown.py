@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
+from ...formats.trace.meta import OWN_FORMAT
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ..graph.graph import Graph
@@ -16,7 +17,6 @@ from .iterations import iteration_position, iteration_spans
 
 HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
 """Host times tried, relative to the recording under the profiler."""
-RECORDER: Final = "wavecast"
 RECORDER_SHARE: Final = 0.51
 """What is left of a host's time outside of runtime calls without our own recorder, which watches modules and tensors
 beside the profiler: the median of 36 of our recordings that wait for the host, 0.48 to 0.55 without a network."""
@@ -86,7 +86,7 @@ def unprofiled_share(trace: Trace, window: Window) -> float:
     waited_ns = float(waits_ns[inside].sum())
     called_ns = float(trace.calls.duration_ns[inside].sum()) - waited_ns
     called = min(called_ns / max(float(end - begin) - waited_ns, called_ns, 1.0), 1.0)
-    is_ours = trace.meta.source_format == RECORDER
+    is_ours = trace.meta.source_format == OWN_FORMAT
     return 1.0 - (1.0 - (RECORDER_SHARE if is_ours else profiler_shares(trace).mean)) * (1.0 - called)
 
 

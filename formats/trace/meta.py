@@ -1,5 +1,7 @@
 """What a trace says of itself beside its tables: the recording, its devices, and what it lacks."""
 
+from typing import Final
+
 from ...records import dataclass, field
 
 
@@ -56,14 +58,17 @@ class HostTimes:
     """How far apart the rounds lay: half the width of the middle 80 %, natural log, the mean over the kinds."""
 
 
+OWN_FORMAT: Final = "wavecast"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
     """Hold what the recording says about itself: an allow-list, so nothing else can leave the machine."""
 
     producer: str = "unknown"
     """Who wrote this file, e.g. `wavecast 0.1.0`."""
-    source_format: str = "wavecast"
-    """`wavecast` (our tracer) or what was imported, e.g. `kineto`."""
+    source_format: str = OWN_FORMAT
+    """`wavecast` (our own recorder) or what was imported, e.g. `kineto`."""
     capture: str = "measured"
     """`measured` (GPU), `cpu` (ops timed on a CPU), `shapes` (nothing timed) or, since 1.2, `host`: ops timed on the
     host of an accelerator whose kernels are missing."""

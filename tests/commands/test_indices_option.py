@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from wavecast.analyzer.questions.analyze.command import analyze
-from wavecast.analyzer.questions.scale.api import scale
+from wavecast.analyzer.questions.scale.command import scale
 from wavecast.errors import InputError
 
 SAMPLES = Path(__file__).parents[2] / "samples"

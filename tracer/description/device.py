@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import InputError
+from ...formats.trace.meta import OWN_FORMAT
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.tables import Device, Meta, Phase, Precision, Trace, Workload
 from ...formats.trace.version import __version__
@@ -195,7 +196,7 @@ def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
     meta = replace(
         trace.meta,
         producer=f"wavecast {__version__}",
-        source_format="wavecast",
+        source_format=OWN_FORMAT,
         capture=capture,
         accelerator=trace.meta.accelerator if device_type == "host" else None,
         framework=describe_framework(),

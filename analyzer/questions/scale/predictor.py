@@ -121,8 +121,8 @@ def part_batch(
     if total % per_step:
         whose = "recorded batches" if global_batch is None else parameter("global_batch")
         raise InputError(
-            f"{name}: {total:,} samples ({whose}) are not so many micro batches of {micro:,} on {plan.replicas:,} "
-            f"replicas; choose mb= and {parameter('global_batch')} so that they divide"
+            f"{name}: {total:,} samples ({whose}) cannot be parted into micro batches of {micro:,} on "
+            f"{plan.replicas:,} replicas; choose another mb= or {parameter('global_batch')}"
         )
     return Batches(global_batch=total, micro_batch=micro, micro_batches=total // per_step)
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Final
 
 from ....formats.measured.host_file import MOST_SPREAD
+from ....formats.trace.meta import OWN_FORMAT
 from ....formats.trace.printable import clean_text
 from ....formats.trace.tables import Device, HostTimes, Meta, Precision
 from ...host.named import host_list, reference_speed
@@ -134,7 +135,7 @@ def _workload(meta: Meta) -> str:
 
 def _software(meta: Meta) -> str:
     parts = [
-        f"{meta.source_format} file" if meta.source_format != "wavecast" else None,
+        f"{meta.source_format} file" if meta.source_format != OWN_FORMAT else None,
         f"written by {meta.producer}" if meta.producer != "unknown" else None,
         meta.framework,
         f"CUDA {meta.cuda_version}" if meta.cuda_version else None,

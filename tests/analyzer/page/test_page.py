@@ -26,7 +26,7 @@ from wavecast.analyzer.page.page import (
 from wavecast.analyzer.page.sheet import Sheet, SheetColumn
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.replay.page import describe_replay
-from wavecast.analyzer.questions.serve.api import serve
+from wavecast.analyzer.questions.serve.command import serve
 from wavecast.analyzer.questions.serve.page import describe_serving
 from wavecast.analyzer.questions.show.page import describe_overview
 from wavecast.analyzer.recorded.overview import describe_trace

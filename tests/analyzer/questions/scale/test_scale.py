@@ -11,7 +11,7 @@ import pytest
 from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.memory.fit import fit_on
 from wavecast.analyzer.memory.use import MemoryCategory, MemoryMethod, MemoryUse
-from wavecast.analyzer.questions.scale.api import PlansReport
+from wavecast.analyzer.questions.scale.command import PlansReport
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.scale.predictor import Batches, PlanOutcome, part_batch
 from wavecast.analyzer.questions.scale.report import PlanLimit, ScaleReport
@@ -195,7 +195,7 @@ def test_of_several_plans_those_that_cannot_be_are_told(trace: Trace, gpus: list
         ({"plans": ["fsdp=*"]}, "expected a number, or gpus"),
         ({}, "add gpus=N"),
         ({"gpu_counts": [0]}, "expected from 1"),
-        ({"gpu_counts": [8], "plans": ["dp=8"], "global_batch": 3}, "choose mb= and global_batch"),
+        ({"gpu_counts": [8], "plans": ["dp=8"], "global_batch": 3}, "choose another mb= or global_batch"),
         ({"plans": ["dp=8,mb=1,ga=2"], "global_batch": 64}, "leave out ga"),
     ],
 )
