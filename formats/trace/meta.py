@@ -68,7 +68,7 @@ class Meta:
     producer: str = "unknown"
     """Who wrote this file, e.g. `wavecast 0.1.0`."""
     source_format: str = OWN_FORMAT
-    """`wavecast` (our own recorder) or what was imported, e.g. `kineto`."""
+    """`wavecast` (our tracer) or what was imported, e.g. `kineto`."""
     capture: str = "measured"
     """`measured` (GPU), `cpu` (ops timed on a CPU), `shapes` (nothing timed) or, since 1.2, `host`: ops timed on the
     host of an accelerator whose kernels are missing."""
