@@ -1,18 +1,15 @@
-"""The package's structure in figures: rooms and their arrows, lengths, and what a reader must keep in mind.
+"""The package's structure in figures: rooms and their arrows, and lengths.
 
 Run: python -m benchmarks.check.structure [TREE]     # default: this checkout
 
 A room is a folder or module at the top of the package; of `analyzer`, each of its own. An arrow from one to another
-is an import of a module of the other, wherever it stands (in a function too). The longest chain counts rooms, one above
-the other. Figures are printed to be compared between two checkouts; `tests/test_structure.py` holds the limits.
+is an import of a module of the other, in functions too. `tests/test_structure.py` holds the limits.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +47,6 @@ def main() -> None:
         print(f"  {floor:2} ", ", ".join(sorted(room or PACKAGE for room, at in floors.items() if at == floor)))
     print(f"circles: {circles(arrows) or 'none'}; of files: {file_circles(modules) or 'none'}")
     _print_lengths(modules)
-    _print_names(modules)
 
 
 def find_modules(tree: Path) -> list[Path]:
@@ -58,7 +54,6 @@ def find_modules(tree: Path) -> list[Path]:
     return sorted([*tree.glob("*.py"), *(path for folder in FOLDERS for path in (tree / folder).rglob("*.py"))])
 
 
-@cache
 @cache
 def read_modules(tree: Path) -> tuple[Module, ...]:
     """Parse every module of the package in a checkout."""
@@ -148,13 +143,10 @@ def file_circles(modules: Sequence[Module]) -> list[list[str]]:
 
 def reachable(modules: Sequence[Module], starts: Iterable[str]) -> set[str]:
     """Return the modules that some import, by way of others, too."""
-    arrows, found = module_arrows(modules), set(starts)
-    waiting = list(found)
-    while waiting:
-        new = arrows.get(waiting.pop(), frozenset()) - found
-        found |= new
-        waiting += new
-    return found
+    import networkx
+
+    graph = networkx.DiGraph(arrows_between(module_arrows(modules)))
+    return set(starts).union(*(networkx.descendants(graph, start) for start in starts if start in graph))
 
 
 def importers_of(modules: Sequence[Module], package: str) -> list[str]:
@@ -187,21 +179,6 @@ def public_types(modules: Sequence[Module]) -> dict[str, list[str]]:
     return found
 
 
-def private_functions(modules: Sequence[Module]) -> tuple[int, int]:
-    """Return how many functions are private, and how many of these are named once beside their definition."""
-    called = total = 0
-    for module in modules:
-        private = {item.name for item in module.tree.body if isinstance(item, ast.FunctionDef) and _is_private(item)}
-        named = Counter(node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name))
-        total += len(private)
-        called += sum(named[name] == 1 for name in private)
-    return total, called
-
-
-def _is_private(function: ast.FunctionDef) -> bool:
-    return function.name.startswith("_") and not function.name.startswith("__")
-
-
 def function_lengths(modules: Sequence[Module]) -> dict[str, int]:
     """Return the lines of each function's body; a signature and a docstring are read as a table is."""
     return {
@@ -231,20 +208,6 @@ def _print_lengths(modules: Sequence[Module]) -> None:
     print(f"{len(functions):,} functions; median {median(ordered):.0f} lines, p90 {p90}, longest {ordered[-1]}")
     longest = sorted(functions, key=functions.__getitem__, reverse=True)[:SHOWN]
     print("  longest:", ", ".join(f"{name.rpartition(':')[0]} {functions[name]}" for name in longest))
-    total, once = private_functions(modules)
-    print(f"{total:,} private functions of modules, {once / total:.0%} named once")
-
-
-def _print_names(modules: Sequence[Module]) -> None:
-    types = public_types(modules)
-    nouns = Counter(re.findall(r"[A-Z][a-z0-9]*", name)[-1] for name in types)
-    print(f"{len(types)} public types; {len(nouns)} nouns that they end in, {sum(nouns.values()) - len(nouns)} shared")
-    twice = {name: places for name, places in types.items() if len(places) > 1}
-    print(
-        f"{len(twice)} names that stand for two types",
-        *(f"{name}: {', '.join(twice[name])}" for name in twice),
-        sep="\n  ",
-    )
 
 
 if __name__ == "__main__":

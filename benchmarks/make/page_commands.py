@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from textwrap import dedent
 
 import click
@@ -21,7 +22,7 @@ _Record = tuple[str, str]
 
 def command_parts() -> Mapping[str, Callable[[], str]]:
     """Return what writes each command's part, and the overview, by its name in the page."""
-    parts = {f"command {name}": _writer(name) for name in COMMANDS}
+    parts = {f"command {name}": partial(describe, name) for name in COMMANDS}
     return {"commands": overview, **parts}
 
 
@@ -56,10 +57,6 @@ def describe(name: str) -> str:
     return "\n".join(lines)
 
 
-def _writer(name: str) -> Callable[[], str]:
-    return lambda: describe(name)
-
-
 def _command(name: str) -> tuple[click.Command, click.Context]:
     context = click.Context(wavecast, info_name="wavecast", **wavecast.context_settings)
     command = wavecast.get_command(context, name)
@@ -90,10 +87,8 @@ def _grouped(command: click.Command, context: click.Context) -> dict[str, list[_
 
 
 def _table(heading: str, rows: list[_Record]) -> str:
-    told = (
-        (_CHOICES.sub(" NAME", declaration), _plain(meaning) + _chosen(declaration)) for declaration, meaning in rows
-    )
-    cells = (f"| `{_cell(declaration)}` | {_cell(meaning)} |" for declaration, meaning in told)
+    told = ((_named(declaration), _plain(meaning) + _chosen(declaration)) for declaration, meaning in rows)
+    cells = ("| `{}` | {} |".format(*(cell.replace("|", "\\|") for cell in row)) for row in told)
     return "\n".join([f"| {heading} | |", "|---|---|", *cells]) + "\n"
 
 
@@ -123,10 +118,6 @@ def _plain(text: str) -> str:
     text = re.sub(r"(?:; |\[)[^;\[\]]*x[<>]=?[^\]]*\]", lambda found: "]" if found[0][0] == ";" else "", text)
     text = re.sub(r"\s*\[default: ([^\]]*)\]", r" Default: \1.", " ".join(text.split()))
     return re.sub(r"(?<![\w/-])(--?[a-z][\w-]*|[\w./=\'-]*\*[\w./*\'-]*|[A-Za-z]+(?:_\w+)+)", r"`\1`", text).strip()
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _anchor(name: str) -> str:

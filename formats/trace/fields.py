@@ -1,10 +1,7 @@
 """Reads, writes and checks the trace's plain records (meta, devices, quality) from their dataclass fields."""
 
-import ast
-import inspect
 import json
 import math
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache
@@ -53,20 +50,6 @@ class FieldSpec:
 def record_fields(record: Any) -> tuple[FieldSpec, ...]:
     """Return the fields of a record class in file order."""
     return _declared_fields(record)
-
-
-def field_docs(record: type) -> dict[str, str]:
-    """Return the docstrings that follow a record's fields in its source, as plain text on one line."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
-    docs: dict[str, str] = {}
-    name = ""
-    for node in body.body if isinstance(body, ast.ClassDef) else []:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name = node.target.id
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and name:
-            docs[name] = " ".join(str(node.value.value).split())
-            name = ""
-    return docs
 
 
 def encode_record(record: object) -> dict[str, Any]:

@@ -11,19 +11,14 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from wavecast.formats.trace.codec import encode
-from wavecast.formats.trace.schema import build_schema, render_schema
 from wavecast.formats.trace.tables import Trace
 
-VALIDATOR = jsonschema.Draft202012Validator(build_schema())
-
-
-def test_the_published_schema_is_current(root_dir: Path) -> None:
-    published = (root_dir / "formats" / "trace" / "trace.schema.json").read_bytes()
-    assert published == render_schema(), "run: python -m wavecast.formats.trace.schema formats/trace/trace.schema.json"
+SCHEMA = json.loads((Path(__file__).parents[2] / "formats" / "trace" / "trace.schema.json").read_bytes())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(build_schema())
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 def test_what_is_written_fits(small_trace: Trace) -> None:
