@@ -2,23 +2,19 @@
 
 A causal mask halves what a kernel must compute; torch counts the full matrix, and so do we: the analyzer's
 models know causality from the arguments. Forward: QKᵀ and PV; backward: the scores again and four gradients.
-
-Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): all heads read one short latent per token.
-Absorbed, the projection of keys multiplies the queries instead: d = 512 + 64 dims per key, of which the first e = 512
-are the values, the same for all heads. Else each head has its own keys (d = 128 + 64) and values (e = 128).
 """
 
 import re
 from math import prod
 from typing import Final
 
-from ...formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from ...records import dataclass, replace
 from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
 from .kernel_names import attention_of_kernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import AttentionDims, Direction, Family, LatentAttentionDims, Work
+from .work import AttentionDims, Direction, Family, Work
 
 _OLD_KERNEL: Final = re.compile(r"_sm[567]\d")
 """Memory-efficient kernels compiled for GPUs before Ampere."""
@@ -175,33 +171,3 @@ def _has_log_sum_exp(signature: Signature, layout: _Layout) -> bool:
     if isinstance(where, bool):
         return where
     return isinstance(argument_at(signature, where), bool | int) and flag_at(signature, where)
-
-
-DEFAULT_BYTES: Final = 2
-
-
-def latent_attention_work(dims: LatentAttentionDims, dtype: str) -> Work:
-    """Return 2·b·h·q·k·(d + e) FLOPs, and the bytes of queries, keys and values, and results.
-
-    The projections before and after, and what builds keys and values from the latent, are products of their own.
-
-    >>> dims = LatentAttentionDims(batch=64, heads=128, queries=1, keys=8192)
-    >>> latent_attention_work(dims, "bfloat16").read_bytes / 1e6
-    613.41696
-    """
-    width = DTYPE_BYTES.get(dtype, DEFAULT_BYTES)
-    rows = dims.batch * dims.heads * dims.queries
-    return Work(
-        family=Family.ATTENTION,
-        flops=2 * rows * dims.keys * (dims.query_dim + dims.value_dim),
-        read_bytes=rows * dims.query_dim * width + dims.batch * dims.keys * key_elements(dims) * dims.cache_bytes,
-        written_bytes=rows * dims.value_dim * width,
-        dtype=dtype,
-        is_matrix=True,
-        dims=dims,
-    )
-
-
-def key_elements(dims: LatentAttentionDims) -> int:
-    """Return the elements that keys and values have per token: one latent, or those of every head."""
-    return dims.query_dim if dims.is_absorbed else dims.heads * (dims.query_dim + dims.value_dim)

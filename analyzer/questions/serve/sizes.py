@@ -197,11 +197,6 @@ def _shipped() -> Mapping[str, ModelSizes]:
     }
 
 
-def shipped_names() -> list[str]:
-    """Return the names that are shipped."""
-    return list(_shipped())
-
-
 def _read_file(path: Path) -> Mapping[str, Any]:
     try:
         read = tomllib.loads if path.suffix == ".toml" else json.loads

@@ -11,8 +11,8 @@ from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.latent_attention.model import MODEL, kernel_on
 from wavecast.analyzer.models.latent_attention.problems import least_work, problems_of
-from wavecast.analyzer.work.attention import latent_attention_work
-from wavecast.analyzer.work.work import LatentAttentionDims, LatentKernel
+from wavecast.analyzer.work import Family
+from wavecast.analyzer.work.work import LatentAttentionDims, LatentKernel, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
@@ -27,8 +27,23 @@ PREFILL = LatentAttentionDims(
 )
 
 
+def work_of(dims: LatentAttentionDims) -> Work:
+    """2·b·h·q·k·(d + e) FLOPs in bf16; one latent per token is read, or the keys and values of every head."""
+    rows = dims.batch * dims.heads * dims.queries
+    elements = dims.query_dim if dims.is_absorbed else dims.heads * (dims.query_dim + dims.value_dim)
+    return Work(
+        family=Family.ATTENTION,
+        flops=2 * rows * dims.keys * (dims.query_dim + dims.value_dim),
+        read_bytes=rows * dims.query_dim * 2 + dims.batch * dims.keys * elements * dims.cache_bytes,
+        written_bytes=rows * dims.value_dim * 2,
+        dtype="bfloat16",
+        is_matrix=True,
+        dims=dims,
+    )
+
+
 def times(dims: LatentAttentionDims, fleet: Fleet = FLEET) -> Floats:
-    problems = as_columns(problems_of([latent_attention_work(dims, "bfloat16")], [Rate.MATRIX_BF16]))
+    problems = as_columns(problems_of([work_of(dims)], [Rate.MATRIX_BF16]))
     values = prior_values(MODEL.parameters, len(fleet.gpus))
     return np.asarray(MODEL.simulate(problems, fleet, values, None).time_ns[0])
 
@@ -36,7 +51,7 @@ def times(dims: LatentAttentionDims, fleet: Fleet = FLEET) -> Floats:
 @pytest.mark.parametrize("dims", [DECODE, PREFILL], ids=["decode", "prefill"])
 @pytest.mark.parametrize("kernel", LatentKernel)
 def test_every_gpu_has_a_time_above_its_bounds(dims: LatentAttentionDims, kernel: LatentKernel) -> None:
-    work = latent_attention_work(replace(dims, kernel=kernel), "bfloat16")
+    work = work_of(replace(dims, kernel=kernel))
     least = least_work(problems_of([work], [Rate.MATRIX_BF16]))
     found = times(replace(dims, kernel=kernel))
     assert np.isfinite(found).all()
@@ -62,7 +77,7 @@ def test_more_of_it_takes_no_less(dims: LatentAttentionDims, more: LatentAttenti
 
 
 def test_hand_written_kernels_are_for_asynchronous_matrix_units() -> None:
-    problems = as_columns(problems_of([latent_attention_work(DECODE, "bfloat16")], [Rate.MATRIX_BF16]))
+    problems = as_columns(problems_of([work_of(DECODE)], [Rate.MATRIX_BF16]))
     found = dict(zip(NAMES, kernel_on(problems, FLEET)[0].tolist(), strict=True))
     assert found["H100 SXM5 80GB"] == LatentKernel.LIBRARY
     assert found["A100 SXM4 80GB"] == LatentKernel.TRITON

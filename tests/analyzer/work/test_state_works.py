@@ -1,33 +1,13 @@
-"""Work of latent attention and of state spaces, by hand."""
+"""Work of state spaces, by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from wavecast.analyzer.work import Family
-from wavecast.analyzer.work.attention import latent_attention_work
 from wavecast.analyzer.work.recurrent import state_space_work
-from wavecast.analyzer.work.work import LatentAttentionDims, StateRule, StateSpaceDims
+from wavecast.analyzer.work.work import StateRule, StateSpaceDims
 
-DECODE = LatentAttentionDims(batch=2, heads=16, queries=1, keys=100)
 DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=10, heads=4, head_dim=8, state_dim=16, groups=2)
-
-
-def test_all_heads_read_one_latent_where_it_is_absorbed() -> None:
-    work = latent_attention_work(DECODE, "bfloat16")
-    assert work.family is Family.ATTENTION
-    assert work.flops == 2 * 2 * 16 * 100 * (576 + 512)
-    assert work.read_bytes == 2 * 16 * 576 * 2 + 2 * 100 * 576 * 2
-    assert work.written_bytes == 2 * 16 * 512 * 2
-    assert latent_attention_work(replace(DECODE, cache_bytes=1.0), "bfloat16").read_bytes == work.read_bytes - 115200
-
-
-def test_each_head_has_its_own_keys_where_it_is_not() -> None:
-    dims = replace(DECODE, queries=100, query_dim=192, value_dim=128, is_absorbed=False, is_causal=True)
-    work = latent_attention_work(dims, "bfloat16")
-    assert work.read_bytes == 2 * 16 * 100 * (192 + 192 + 128) * 2
-    assert work.least_flops == pytest.approx(work.flops * 101 / 200)
 
 
 def test_a_delta_rule_reads_keys_per_group_and_keeps_a_state_per_head() -> None:
