@@ -120,6 +120,19 @@ def _created(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     return known if known is not None else call.axis.dims_of(spec.shape)
 
 
+def _turned(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Turn the carry as the dims are, whatever sizes data and weights have in common."""
+    rank, carry, asked = len(spec.shape), call.at(0), call.signature.arguments[1:]
+    listed = asked[0] if asked and isinstance(asked[0], tuple) else asked
+    places = [dim % rank for dim in listed if isinstance(dim, int) and rank]
+    order = places if call.name == "permute" else list(range(rank))
+    if call.name == "t":
+        order.reverse()
+    elif call.name == "transpose" and len(places) == 2:
+        order[places[0]], order[places[1]] = places[1], places[0]
+    return tuple(carry[dim] for dim in order) if sorted(order) == list(range(len(carry))) else _leading(call, spec)
+
+
 def _arange(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     """Count tokens where there are as many of them; samples are not counted."""
     return () if call.axis.is_batch else call.axis.dims_of(spec.shape)

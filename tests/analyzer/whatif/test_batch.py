@@ -100,6 +100,27 @@ def test_a_rescaled_trace_equals_the_recorded_one(mode: str, before: int, after:
     assert got.meta.workload == wanted.meta.workload
 
 
+def record_cast(batch: int) -> Trace:
+    """Record two layers under autocast, which casts their weights in every iteration."""
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+        rows = torch.randn(batch, 4, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(rows).sum()
+        loss.backward()
+        optimizer.step()
+
+    return trace_iteration(train, device="meta", mode="training", batch_size=batch)
+
+
+def test_a_cast_weight_of_as_many_rows_as_the_data_stays() -> None:
+    assert signatures(with_batch(record_cast(8), 16).trace) == signatures(record_cast(16))
+
+
 @pytest.fixture(scope="module")
 def recorded() -> Trace:
     return record(8, "training")

@@ -132,6 +132,27 @@ def test_a_fuller_cache_equals_the_recorded_one(before: int, after: int, query_c
     assert changed.trace.tensors.element_count.tolist() == wanted.tensors.element_count.tolist()
 
 
+def record_next(length: int) -> Trace:
+    """Record training on tokens that hold their labels: one more than are read."""
+    with torch.device("meta"):
+        model, tokens = Decoder(), torch.randint(VOCABULARY, (BATCH, length + 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        given = tokens.to(torch.int32).long()
+        functional.cross_entropy(model(given[:, :-1]).flatten(0, 1), given[:, 1:].flatten()).backward()
+        optimizer.step()
+
+    return trace_iteration(train, device="meta", mode="training", batch_size=BATCH)
+
+
+def test_tokens_that_hold_their_labels_are_one_longer() -> None:
+    got, wanted = with_sequence_length(record_next(16), 32).trace, record_next(32)
+    assert signatures(got) == signatures(wanted)
+    assert got.tensors.element_count.tolist() == wanted.tensors.element_count.tolist()
+
+
 def test_lengths_are_inferred() -> None:
     assert infer_sequence_length(record(20)) == 20
     assert infer_cached_tokens(record_step(30, 5)) == (30, 5)
