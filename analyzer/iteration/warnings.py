@@ -54,7 +54,7 @@ def warn(result: Analysis) -> Iterator[str]:
         if result.trace.meta.capture == "cpu":
             yield (
                 "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need "
-                "not: record with device='meta' instead"
+                "not: record its shapes instead (`wavecast record --shapes-only`; in Python device='meta')"
             )
         trace, workload = result.trace, result.workload
         unmodelled = int(workload.count[~workload.has_work].sum())

@@ -110,7 +110,7 @@ def read_binary(data: bytes, *, recover: bool = False) -> ChakraDocument:
     except TraceError as error:
         if not recover or not nodes:
             advice = (
-                f"; {len(nodes)} nodes before it are readable: import it with {parameter('recover')}" if nodes else ""
+                f"; {len(nodes)} nodes before it are readable: keep them with {parameter('recover')}" if nodes else ""
             )
             raise TraceError(f"node {max(index, 0)}, at byte {at}: damaged or cut short: {error}{advice}") from None
         return ChakraDocument(nodes=nodes, bytes_lost=len(data) - at, bytes_read=at)

@@ -27,7 +27,7 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"BZh", "bzip2-compressed data"),
     (0, b"\x04\x22\x4d\x18", "lz4-compressed data"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (257, b"ustar", "a tar archive"),
+    (257, b"ustar", "a tar archive (unpack it first)"),
     (0, b"\x89PNG", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"%PDF", "a PDF document"),
@@ -43,6 +43,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 _PERFETTO = re.compile(rb"\n.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_SCRIPT = re.compile(rb"^(?:#!.*python|import [\w.]+(?: as \w+)?(?:, .*)?$|from [\w.]+ import )", re.MULTILINE)
 _JSON_START = re.compile(rb'\{\s*(?:["}]|$)|\[\s*(?:[\[{"\d\]-]|true|false|null|$)')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
@@ -76,6 +77,8 @@ def describe_content(data: bytes) -> str:
     first = data[:HEAD_BYTES].partition(b"\n")[0]
     if b"KernelName" in first and b"BeginNs" in first:
         return "a CSV of rocprof (v1), which is not read: record with rocprofv3"
+    if kind is FileKind.TEXT and _SCRIPT.search(data[:HEAD_BYTES].replace(b"\r\n", b"\n")):
+        return "a Python script, which is recorded first (`wavecast record --shapes-only SCRIPT`)"
     return str(kind.value)
 
 

@@ -132,7 +132,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     if not any(len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)):
         raise TraceError(
             f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "
-            "expected a PyTorch-profiler trace"
+            "expected what torch.profiler exports (export_chrome_trace, with record_shapes=True)"
         )
     drop_impossible(document.header)
     group = document.header.distributed

@@ -308,11 +308,7 @@ def salvage(at: Position, failure: Exception, consume: Consumer | None) -> int:
     events, end = _readable_events(at, limit)
     count = at.event_count + len(events)
     if consume is None or count == 0:
-        advice = (
-            f"; {count} events before it are readable: import it with {parameter('recover')} to keep them"
-            if count
-            else ""
-        )
+        advice = f"; {count} events before it are readable: keep them with {parameter('recover')}" if count else ""
         raise TraceError(f"{at.path}[{count}]: the file {reason} {at.passed + limit}{advice}") from failure
     consume(events, at.path, at.event_count)
     at.event_count = count

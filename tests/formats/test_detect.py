@@ -98,6 +98,12 @@ def test_binary_files_are_named(tmp_path: Path) -> None:
     assert describe_content(b"\x89PNG\r\n\x1a\n") == "a PNG image"
     assert describe_content(b"PAR1\x15\x04") == "a Parquet table"
     assert describe_content(b"\x00\x01") == "binary data"
+
+
+def test_who_gives_a_script_is_told_to_record_it() -> None:
+    assert "`wavecast record --shapes-only SCRIPT`" in describe_content(b'"""Train."""\r\nimport torch\r\n')
+    assert "recorded first" in describe_content(b"from torch import nn\n")
+    assert describe_content(b"from here on, import what you like\n") == "text"
     packet = b"\n\x1c@\x80\x80\xcc\x9f\xc2\xf0\xd6\xeb\x18P\x012\x0e"
     assert describe_content(packet).startswith("a Perfetto trace: export the profile")
 

@@ -259,11 +259,13 @@ def summarise(trace: Trace) -> str:
     """Return what a recording holds and what the profiler cost, on one line."""
     lengths_ns = trace.iterations.end_ns - trace.iterations.start_ns
     captured_ns, timed_ns = lengths_ns[trace.iterations.profiled], lengths_ns[~trace.iterations.profiled]
+    lengths = (captured_ns, timed_ns)
+    captured, timed = (f"{float(f'{np.median(x) / 1e6:.3g}'):,g} ms each" if len(x) else "" for x in lengths)
     noun = "1 iteration" if len(captured_ns) == 1 else f"{len(captured_ns)} iterations"
-    text = f"{noun} captured, {np.median(captured_ns) / 1e6:.3g} ms each under the profiler"
+    text = f"{noun} captured, {captured} under the profiler"
     if len(timed_ns):
-        ratio = np.median(captured_ns) / np.median(timed_ns)
-        text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"
+        text += f"; {len(timed_ns)} timed without it, {timed}"
+        text += f" ({np.median(captured_ns) / np.median(timed_ns):.2f} times)"
     text += f"; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
     if len(trace.lookups.op):
         text += f"; lookups of {len(np.unique(trace.lookups.op))} embedding ops counted"
