@@ -21,7 +21,6 @@ PACKAGE = "wavecast"
 FOLDERS = ("formats", "specs", "tracer", "analyzer", "mlp_weights")
 OPENED = "analyzer"
 """The folder whose own folders are rooms."""
-SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ def _print_lengths(modules: Sequence[Module]) -> None:
     print(f"  over 400 lines: {[name for name, count in lines.items() if count > 400] or 'none'}")
     p90 = ordered[len(ordered) * 9 // 10]
     print(f"{len(functions):,} functions; median {median(ordered):.0f} lines, p90 {p90}, longest {ordered[-1]}")
-    longest = sorted(functions, key=functions.__getitem__, reverse=True)[:SHOWN]
+    longest = sorted(functions, key=functions.__getitem__, reverse=True)[:8]
     print("  longest:", ", ".join(f"{name.rpartition(':')[0]} {functions[name]}" for name in longest))
 
 

@@ -15,7 +15,6 @@ from wavecast.formats.trace.tables import FORMAT_NAME, FORMAT_VERSION, TABLES, D
 from wavecast.formats.trace.validate import MAX_ENUMERATED, column_range
 
 KIND_NAMES: Final[dict[type, str]] = {str: "string", int: "integer ≥ 0", float: "number ≥ 0", bool: "true or false"}
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 JSON_TYPES: Final[dict[type, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 INTEGER_LIST: Final = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MAX_SCALAR}}
 
@@ -77,7 +76,7 @@ def render_schema() -> str:
     """Return the JSON Schema of this version; what it cannot say (equal lengths, references), `validate` checks."""
     major = FORMAT_VERSION.partition(".")[0]
     schema = {
-        "$schema": DIALECT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{FORMAT_NAME} {FORMAT_VERSION}",
         "description": "One recorded iteration; see docs/reference/trace-format.md. Unknown fields are ignored.",
         "type": "object",
