@@ -27,10 +27,9 @@ LAYOUTS: Final[Mapping[str, OperandLayout]] = {
 OUT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0}
 """Of a result's element, by the formats that are read for matrix units."""
 TRAINED_SHARE: Final = 0.25
-"""Shapes below train: as in the models' recipes."""
+"""Shapes below train, as in the models' recipes, but no grouped products: public code says their tiles."""
 LEAST_ROWS: Final = 2.0
-"""A product with a vector runs other kernels, which no row of the public tables has: these are not trained on. Nor are
-grouped products."""
+"""An fp32 product with a vector runs other kernels, which no row of the public tables has: these are not trained on."""
 
 
 def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
@@ -84,7 +83,7 @@ def _columns(table: MeasurementTable) -> dict[str, Any]:
 
 def _samples(table: MeasurementTable, model: str, problems: Any, catalog: Catalog | None) -> Any:
     share = own_share(table, TRAINED_SHARE)
-    is_other = (np.minimum(problems.m, problems.n) < LEAST_ROWS) | (table["op"] == "grouped")
-    share = np.where(is_other, np.maximum(share, TRAINED_SHARE), share)
+    is_vector = (np.minimum(problems.m, problems.n) < LEAST_ROWS) & (model == "matmul_simt")
+    share = np.where(is_vector | (table["op"] == "grouped"), np.maximum(share, TRAINED_SHARE), share)
     family = [f"product, own ({op})" for op in table["op"].tolist()]
     return samples_of(table, model, problems, catalog, family=family, share=share)

@@ -138,6 +138,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "sharpness": values["sharpness"],
         "root": 1.0 / values["sharpness"],
         "written": traffic.written_bytes,
+        "later": values["later_epilogue_ratio"],
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
         "traffic": cache_traffic(machine, values),
@@ -181,7 +182,9 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     overlap += fixed["stage_overlap"]
     np.minimum(overlap, ONE, out=overlap)
     compute = it["depth"] * it["cycles_ms"] * rounds
-    epilogue = rounds * it["epilogue_ms"]
+    epilogue = (rounds - ONE) * fixed["later"]
+    epilogue += ONE
+    epilogue *= it["epilogue_ms"]
     rounds *= it["per_resident"]
     np.maximum(rounds, ONE, out=rounds)
     rounds *= it["depth"] * it["step_ms"]

@@ -36,8 +36,9 @@ its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothin
 convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the other directions reach 430, as it gives.
 `element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
 quarters of the largest one's products per load.
-`tf32_step_ratio`: cuBLAS has older kernels for TF32. `tf32_split_us`: parts of a product are added up by a kernel of
-its own (`cublasLt::splitKreduce_kernel`).
+`tf32_step_ratio`, `tf32_rounding`: cuBLAS has older kernels for TF32 (`sm90_xmma_gemm`), in few tiles and whole waves.
+`tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
+`register_overlap_ratio`, `later_epilogue_ratio`: see `epilogue_values`.
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
@@ -89,6 +90,18 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """
     is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_async
     return np.where(is_whole, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
+
+
+def epilogue_values(in_registers: Mask, values: Values) -> Values:
+    """Return what epilogues have of their own where accumulators lie in registers (Hopper).
+
+    All warps work on one tile there, so that less of an epilogue hides behind the next main loop. All epilogues but the
+    first take less: they no longer coincide.
+    """
+    return {
+        "wave_overlap": values["wave_overlap"] * np.where(in_registers, values["register_overlap_ratio"], 1.0),
+        "later_epilogue_ratio": np.where(in_registers, values["later_epilogue_ratio"], 1.0),
+    }
 
 
 def turned_cycles(

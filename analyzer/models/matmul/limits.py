@@ -103,7 +103,11 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
         peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=joule_per_flop,
-        rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
+        rounding=np.where(
+            is_async(fleet),
+            np.where(problems.left_bytes == TF32_BYTES, values["tf32_rounding"], values["async_rounding"]),
+            values["sync_rounding"],
+        ),
         power=power_limit(fleet, values),
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
@@ -208,7 +212,8 @@ def _compute(
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
-    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz, rounds
+    epilogues = 1.0 + values["later_epilogue_ratio"] * (rounds - 1.0)
+    return np.maximum(full, latency) / machine.clock_hz, epilogues * epilogue / machine.clock_hz, rounds
 
 
 def tile_cycles(

@@ -170,6 +170,21 @@ def _high_tiles(p: MatmulProblems, sm_count: Floats) -> Mapping[str, Floats]:
     return {"height": np.full(1, 128.0), "width": width, "traffic": np.full(1, 2.0 / 3.0)}
 
 
+GROUPED_ROWS: Final = 128.0
+"""Rows or columns of a group up to which torch's grouped product takes its small tile."""
+
+
+def _grouped_mm(p: MatmulProblems, _: Floats) -> Mapping[str, Floats]:
+    """Return the tiles of torch's grouped products on Hopper (`GroupMM.cu`, BSD-3-Clause; figures only).
+
+    Two blocks, one above the other, share columns. The large tile's epilogues overlap with no main loop.
+    """
+    is_small = (p.m <= GROUPED_ROWS) | (p.n <= GROUPED_ROWS)
+    height, width = np.where(is_small, 64.0, 128.0), np.where(is_small, 128.0, 256.0)
+    said = {"height": height, "width": width, "down": np.full(1, 2.0), "overlap": np.where(is_small, 1.0, 0.0)}
+    return {**said, "traffic": _traffic(p, height, width, np.ones(1), said["down"])}
+
+
 RULES: Final[Mapping[tuple[MatmulKernel, QuantizedKernels], Rule]] = {
     (MatmulKernel.FP8, QuantizedKernels.ADA): _ladder(
         Order.DOWN,
@@ -199,6 +214,7 @@ RULES: Final[Mapping[tuple[MatmulKernel, QuantizedKernels], Rule]] = {
     (MatmulKernel.FP8_BLOCK, QuantizedKernels.GB20X): _ladder(
         Order.SQUARE, Rung(rows=64, height=64, width=64), Rung(height=128, width=64)
     ),
+    (MatmulKernel.PLAIN, QuantizedKernels.HOPPER): _grouped_mm,
     (MatmulKernel.FP4, QuantizedKernels.BLACKWELL): _high_tiles,
     (MatmulKernel.FP4, QuantizedKernels.GB20X): _ladder(Order.SHORT, Rung(height=128, width=128)),
 }
@@ -216,7 +232,7 @@ def ruled_tiles(p: MatmulProblems, kernels: Codes, sm_count: Floats) -> RuledTil
     columns: dict[str, Floats] = {"height": np.full(1, 128.0), "width": np.full(1, 128.0)}
     columns |= {name: np.ones(1) for name in UNSAID}
     for (kind, library), rule in RULES.items():
-        here = (p.kind == kind) & (kernels == library)
+        here = (p.kind == kind) & (kernels == library) & ((p.grouped > 0) | (kind != MatmulKernel.PLAIN))
         if here.any():
             columns |= {name: np.where(here, said, columns[name]) for name, said in rule(p, sm_count).items()}
             is_ruled = is_ruled | here

@@ -62,7 +62,7 @@ KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
 def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return the time of the kernel that the library would launch, and of the conversion before it."""
     p = compact(problems)
-    plain = machine_of(p, fleet, {**values, "format_exponent": np.zeros(1)})
+    plain = machine_of(p, fleet, {**values, **UNFITTED, "format_exponent": np.zeros(1)})
     machine = replace(
         plain,
         flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values),
@@ -75,6 +75,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     product_values = {
         **values,
         **UNFITTED,
+        "later_epilogue_ratio": np.ones(1),
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,

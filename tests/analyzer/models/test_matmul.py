@@ -21,8 +21,10 @@ from wavecast.arrays import Codes, Floats
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
+from wavecast.specs.generations import quantized_kernels
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
+from wavecast.specs.product_kernels import QuantizedKernels
 
 CATALOG = load_catalog()
 EVERY = build_fleet(CATALOG.gpus)
@@ -227,12 +229,13 @@ def test_works_become_problems() -> None:
     assert not problems.quantized.any()
 
 
-def test_grouped_products_take_as_long_as_a_batch_of_them_within_more() -> None:
-    batch = products((8, 512, 4096, 1024))
+def test_grouped_products_take_as_long_as_a_batch_of_them_within_more_but_on_hopper() -> None:
+    batch, is_hopper = products((8, 512, 4096, 1024)), quantized_kernels(EVERY) == QuantizedKernels.HOPPER
     plain, grouped = (run(as_columns(item), EVERY) for item in (batch, replace(batch, grouped=np.ones(1, np.int64))))
     assert plain.unstated is None
     assert grouped.unstated is not None
-    assert (grouped.time_ns == plain.time_ns).all()
+    assert ((grouped.unstated < grouped.unstated.max()) == is_hopper).all()
+    assert ((grouped.time_ns == plain.time_ns) == ~is_hopper).all()
 
 
 def test_pairs_of_fp4_numbers_count_twice_along_k() -> None:

@@ -9,6 +9,7 @@ import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, problems_from
 from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio, turned_cycles
+from wavecast.analyzer.models.matmul.limits import machine_of
 from wavecast.analyzer.models.matmul.model import MODEL, group
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
@@ -99,9 +100,33 @@ def test_wider_results_take_longer_to_write_out_unless_they_go_one_by_one() -> N
     assert [epilogue_ratio(item, is_async(hopper), values)[0] for item in found] == [1.0, 2.0, 2.0, 2.0]
 
 
-def test_batches_have_the_wider_errors() -> None:
+def test_batches_have_errors_of_their_own() -> None:
     one = product(512, 512, 512)
-    assert [int(group(item)[0]) for item in (one, replace(one, batch=np.array([2.0])))] == [0, 1]
+    batch = replace(one, batch=np.array([2.0]))
+    items = (one, product(512, 512, 512, "tf32"), batch, replace(batch, grouped=np.ones(1, dtype=np.int64)))
+    assert [int(group(item)[0]) for item in items] == [0, 1, 2, 0]
+
+
+def test_older_kernels_for_tf32_have_whole_waves_on_hopper() -> None:
+    """137 tiles of 128 x 256 take 132 multiprocessors two waves, which newer kernels fill with other tiles."""
+    hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    rounding = [machine_of(product(128, 137 * 256, 512, dtype), hopper, values).rounding for dtype in ("bf16", "tf32")]
+    assert rounding[0][0] < 0.5 < rounding[1][0]
+
+
+def test_later_epilogues_weigh_by_their_own_ratio() -> None:
+    """One wave has no later ones; many waves of short main loops are epilogues and writes."""
+    hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    lighter = {**values, "later_epilogue_ratio": 0.5 * values["later_epilogue_ratio"]}
+
+    def saved(side: int) -> float:
+        light, usual = (
+            MODEL.simulate(product(side, side, 64), hopper, it, None).time_ns[0] for it in (lighter, values)
+        )
+        return float(1.0 - light / usual)
+
+    assert saved(128) == 0.0
+    assert saved(16384) > 0.02
 
 
 def test_strides_say_the_layout() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_from
 from wavecast.analyzer.models.matmul.menus import RULES, ruled_tiles
+from wavecast.analyzer.models.matmul.model import MODEL
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
 from wavecast.specs.catalog import load_catalog
@@ -19,9 +20,17 @@ from wavecast.specs.product_kernels import QuantizedKernels
 SIZES = st.tuples(*(st.integers(1, 40_000) for _ in range(3)))
 
 
-def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
+def product(dtype: str, m: float, n: float, k: float, groups: float = 0.0) -> MatmulProblems:
     form = FORMATS[dtype]
-    sizes = {"batch": 1.0, "m": m, "n": n, "k": k, "copies": COLD_COPIES, "distinct": 1.0}
+    sizes = {
+        "batch": max(groups, 1.0),
+        "grouped": float(groups > 0),
+        "m": m,
+        "n": n,
+        "k": k,
+        "copies": COLD_COPIES,
+        "distinct": 1.0,
+    }
     widths = {"left_bytes": form.left_bytes, "right_bytes": form.right_bytes, "out_bytes": 2.0}
     kinds = {"rate": RATES.index(form.rate), "kind": int(form.kind), "quantized": 1}
     return problems_from(MatmulProblems, 1, **sizes, **widths, **kinds)
@@ -69,12 +78,34 @@ def test_missing_rows_are_slow_on_hopper() -> None:
     assert time_us("B200 SXM (HGX, 180GB)", odd) <= time_us("B200 SXM (HGX, 180GB)", whole)
 
 
+def test_grouped_products_have_torchs_tiles_on_hopper() -> None:
+    fleet = build_fleet([find_gpu(load_catalog(), "H200 SXM 141GB")])
+    found = [
+        ruled_tiles(product("bf16", m, 4096, 4096, 8), quantized_kernels(fleet), fleet.sm_count) for m in (32, 512)
+    ]
+    tiles = [(it.height[0], it.width[0], it.down[0], it.overlap[0]) for it in found]
+    assert tiles == [(64.0, 128.0, 2.0, 1.0), (128.0, 256.0, 2.0, 0.0)]
+
+
+def test_rows_that_a_group_lacks_take_time_where_dram_does_not() -> None:
+    """As measured: 32 rows a group take longer than 128 on H200, and a faster memory gains little."""
+    values = prior_values(MODEL.parameters, 1)
+
+    def time_ns(gpu: str, m: int) -> float:
+        fleet = build_fleet([find_gpu(load_catalog(), gpu)])
+        return float(MODEL.simulate(as_columns(product("bf16", m, 4096, 14336, 8)), fleet, values, None).time_ns[0, 0])
+
+    assert time_ns("H200 SXM 141GB", 32) > time_ns("H200 SXM 141GB", 128)
+    assert time_ns("H100 SXM5 80GB", 32) < 1.25 * time_ns("H200 SXM 141GB", 32)
+
+
 @given(SIZES, st.sampled_from(sorted(RULES)), st.integers(1, 300))
 def test_rules_give_tiles_of_sensible_size(
     sizes: tuple[int, int, int], rule: tuple[MatmulKernel, QuantizedKernels], sm_count: int
 ) -> None:
     dtype = next(name for name, item in FORMATS.items() if item.kind == rule[0])
-    tiles = ruled_tiles(product(dtype, *sizes), np.array([int(rule[1])]), np.array([float(sm_count)]))
+    groups = float(rule[0] == MatmulKernel.PLAIN)
+    tiles = ruled_tiles(product(dtype, *sizes, groups), np.array([int(rule[1])]), np.array([float(sm_count)]))
     assert tiles.is_ruled.all()
     assert ((tiles.height >= 8) & (tiles.height <= 256) & (tiles.width >= 8) & (tiles.width <= 256)).all()
     assert ((tiles.traffic > 0) & (tiles.traffic <= 1) & (tiles.kept > 0) & (tiles.kept <= 1)).all()
