@@ -28,8 +28,6 @@ OUT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0}
 """Of a result's element, by the formats that are read for matrix units."""
 TRAINED_SHARE: Final = 0.25
 """Shapes below train, as in the models' recipes, but no grouped products: public code says their tiles."""
-LEAST_ROWS: Final = 2.0
-"""An fp32 product with a vector runs other kernels, which no row of the public tables has: these are not trained on."""
 
 
 def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
@@ -67,6 +65,8 @@ def load_own_fp32(data: Path, catalog: Catalog | None = None) -> list[Samples[Ma
         element_bytes=4.0,
         rate=RATES.index(Rate.MATRIX_FP32),
         contiguous=[not LAYOUTS[op] for op in table["op"].tolist()],
+        paused=1,
+        turned=table["op"].astype(str) == "tn",
         host_ratio=1.0,
         has_bias=table["op"].astype(str) == "linear",
     )
@@ -83,7 +83,6 @@ def _columns(table: MeasurementTable) -> dict[str, Any]:
 
 def _samples(table: MeasurementTable, model: str, problems: Any, catalog: Catalog | None) -> Any:
     share = own_share(table, TRAINED_SHARE)
-    is_vector = (np.minimum(problems.m, problems.n) < LEAST_ROWS) & (model == "matmul_simt")
-    share = np.where(is_vector | (table["op"] == "grouped"), np.maximum(share, TRAINED_SHARE), share)
+    share = np.where(table["op"] == "grouped", np.maximum(share, TRAINED_SHARE), share)
     family = [f"product, own ({op})" for op in table["op"].tolist()]
     return samples_of(table, model, problems, catalog, family=family, share=share)

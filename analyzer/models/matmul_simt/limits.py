@@ -12,6 +12,10 @@ POWER_SHARPNESS: Final = 12.0
 MOST_POWER: Final = 100.0
 """Of the limit: the twelfth power of more would leave single precision."""
 
+FEWEST_THREADS: Final = 256.0
+"""A multiprocessor that holds no more, two warps per scheduler, runs its blocks in step: they end together, and the
+next ones come in twos as well. Seen on H100; no other library's tiles are so few."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimtRun:
@@ -66,18 +70,22 @@ def _compute(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
 
     Cycles per k of a block: FMA at the peak rate, or the instructions where these are more, against the operands' reads
     from shared memory, 32 words per clock: each thread reads 2 r words for its r x r accumulators. Alone, a block of
-    few warps waits for its own results. Hopper's kernels load operands along k, and store results, one by one.
+    few warps waits for its own results. On Hopper what a block loads of its operands stands for these reads:
+    (multiply^1.5 + load^1.5)^(2/3), and its threads store results one by one.
     """
     busy = np.maximum(p.fma_cycles, p.issue_cycles + p.other_cycles * launch.others)
     reads = p.shared_cycles * launch.reads
     together = np.sqrt(np.sqrt(square(square(busy)) + square(square(reads))))
-    beside = square(launch.area * together) + square(launch.sides * p.load_cycles)
-    cycles = np.sqrt(beside) + p.turn_cycles * launch.sides
+    multiply, load = launch.area * together, launch.sides * np.where(launch.singly > 0, p.single_cycles, p.load_cycles)
+    beside = np.cbrt(square(multiply * np.sqrt(multiply) + load * np.sqrt(load)))
+    cycles = beside + p.turn_cycles * launch.sides
     depth = np.ceil(p.k / launch.split * (1.0 / STEP_DEPTH)) * STEP_DEPTH + p.epilogue_depth
     alone = p.lone_cycles * launch.lone_warps + p.stall_cycles * launch.stalls
     rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone + p.epilogue_cycles)
     whole = depth * cycles + launch.area * p.store_cycles
-    return np.asarray(np.maximum(grid.waves * whole, rounds) / p.clock_hz)
+    in_rounds = (grid.occupancy * launch.threads <= FEWEST_THREADS) & (grid.waves > grid.occupancy)
+    waves = np.where(in_rounds, np.ceil(grid.waves / grid.occupancy) * grid.occupancy, grid.waves)
+    return np.asarray(np.maximum(waves * whole, rounds) / p.clock_hz)
 
 
 def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid, compute_s: Reals) -> Reals:

@@ -3,9 +3,8 @@
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Codes, Floats, Singles
+from ....arrays import Codes, Floats, Rows, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async, is_before_volta, is_nvidia, sgemm_kernels
 from ....specs.product_kernels import SgemmKernels
@@ -14,9 +13,9 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .limits import SimtRun, run_of
-from .pairs import COLD_LATENCY, SimtPairs, missed, pairs_of, stack_pairs, take_pairs
+from .pairs import COLD_LATENCY, SimtPairs, driven_out, missed, pairs_of, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
-from .tiles import LAYOUTS, MENUS, TILE_NAMES, SimtLaunch, launch_of, may_split
+from .tiles import LAYOUTS, MENUS, SPLIT, TILE_NAMES, SimtLaunch, launch_of, may_split
 
 FEATURES: Final = (
     "log time / bound",
@@ -44,10 +43,14 @@ A100's and L40's power curves.
 `launch_us`: all models' microsecond and some of its 3,500 cycles; `split_us`: three kernels and the gaps between them.
 Both are narrow because event times hardly tell them.
 `accesses_per_clock`: matmul's, whose prior is no chip's here; that they hold up Hopper's results and operands is read
-off H100's kernels, which take as long on H200."""
+off H100's kernels, which take as long on H200. `vector_load_ratio`: of a word across k, of which four come at once.
+`paused_clock`: 5 % is declared; back to back a product of 4,096^3 takes 8 % less on H100 than after a pause.
+`flushed_share`: matmul's. The skinny kernels' priors are guesses with Hopper's rows in sight."""
 SKINNY_ROWS: Final = 16.0
 CHAINED_ROWS: Final = 8.0
 """Vectors that lengthen a block's way along k as much as the matrix does."""
+SKINNY_COLUMNS: Final = 48.0
+"""Of the matrix, that a multiprocessor takes at once: six blocks of 128 threads with 75 registers, of eight columns."""
 LANES: Final = 128.0
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 
@@ -83,8 +86,10 @@ def _skinny_s(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Floats:
     cold = missed(p.copies * elements * p.element_bytes, values["l2_share"] * fleet.l2_cache_bytes)
     per_element = values["skinny_instructions"] + values["skinny_row_instructions"] * rows
     issued_s = elements * per_element / (LANES * fleet.sm_count * fleet.clock_hz)
-    read_s = elements * p.element_bytes / (fleet.bandwidth_bytes_per_s * values["skinny_bandwidth"]) * cold
-    depth = np.where(rows > 1.0, p.k * (1.0 + rows / CHAINED_ROWS), 0.0)
+    moved = elements * p.element_bytes * cold + driven_out(p.copies, elements * p.element_bytes, fleet, values)
+    read_s = moved / (fleet.bandwidth_bytes_per_s * np.minimum(values["skinny_bandwidth"], 1.0))
+    rounds = np.ceil(p.batch * np.maximum(p.m, p.n) / (SKINNY_COLUMNS * fleet.sm_count))
+    depth = np.where(rows > 1.0, rounds * p.k * (1.0 + rows / CHAINED_ROWS), 0.0)
     chain_s = depth * values["skinny_chain_cycles"] * (1.0 + cold * (COLD_LATENCY - 1.0)) / fleet.clock_hz
     seconds = values["skinny_us"] * 1e-6 + np.sqrt(issued_s * issued_s + read_s * read_s + chain_s * chain_s)
     exists = (rows <= SKINNY_ROWS) & ((p.contiguous > 0) | (rows <= 1.0)) & is_async(fleet)
@@ -146,15 +151,16 @@ PAIRS_AT_ONCE: Final = 2048
 """Products on GPUs whose candidates stay in the processor's cache."""
 
 
-def _numbered_menus() -> tuple[list[tuple[Codes, bool]], Codes]:
-    """Return the different menus, each of tiles [t, 1] and whether k can be split, and the number of each library's."""
-    numbers: dict[tuple[tuple[str, ...], bool], int] = {}
+def _numbered_menus() -> tuple[list[list[Codes]], Codes]:
+    """Return the different menus, of tiles [t, 1] and those that share k out [s, 1]; the number of each library's."""
+    numbers: dict[tuple[tuple[str, ...], ...], int] = {}
     table = np.zeros((len(SgemmKernels), len(LAYOUTS)), dtype=np.int64)
     for library, layouts in MENUS.items():
-        for row, names in enumerate(layouts):
-            table[library, row] = numbers.setdefault((names, row > 0), len(numbers))
-    tiles = [(np.array([[TILE_NAMES.index(name)] for name in names]), can_split) for names, can_split in numbers]
-    return tiles, table
+        splits = SPLIT if library == SgemmKernels.HOPPER else ((), *layouts[1:])
+        for row, menu in enumerate(zip(layouts, splits, strict=True)):
+            table[library, row] = numbers.setdefault(menu, len(numbers))
+    rows = {name: row for row, name in enumerate(TILE_NAMES)}
+    return [[np.array([[rows[name]] for name in part]).reshape(-1, 1) for part in menu] for menu in numbers], table
 
 
 _MENUS, _NUMBERS = _numbered_menus()
@@ -166,29 +172,29 @@ def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, pairs: SimtPairs) ->
     A GPU that is better in some figure is not slower by its choice: what it chooses costs no more than what the other
     one chose. A single product's k may be split or not. Times are compared in single precision.
     """
-    layout = np.where(problems.batch > 1, 0, 1 + problems.contiguous)
+    layout = np.where(problems.contiguous > 0, 2 + problems.has_bias, np.where(problems.batch > 1, 0, 1))
     number = _NUMBERS[sgemm_kernels(fleet), layout]
     table = stack_pairs(pairs, number.shape)
     found = np.empty(number.size, dtype=np.int64)
-    for menu, (tiles, can_split) in enumerate(_MENUS):
+    for menu, (whole, split) in enumerate(_MENUS):
         asked = np.flatnonzero(number == menu)
         for start in range(0, len(asked), PAIRS_AT_ONCE):
             chosen = asked[start : start + PAIRS_AT_ONCE]
-            found[chosen] = _least(table, chosen, tiles, can_split=can_split)
+            found[chosen] = _least(table, chosen, whole, split)
     return found.reshape(number.shape)
 
 
-def _least(table: Singles, chosen: npt.NDArray[np.int64], tiles: Codes, *, can_split: bool) -> Codes:
+def _least(table: Singles, chosen: Rows, whole: Codes, split: Codes) -> Codes:
     """Return the choice of least time of some pairs: k in one piece unless its parts are faster."""
-    whole = tiles + len(TILE_NAMES)
-    if len(tiles) == 1 and not can_split:
+    whole = whole + len(TILE_NAMES)
+    if len(whole) == 1 and not len(split):
         return np.full(len(chosen), whole[0, 0])
     pairs = take_pairs(table, chosen)
     best, least = _fastest(pairs, whole)
-    idle = np.flatnonzero(may_split(pairs)) if can_split else chosen[:0]
+    idle = np.flatnonzero(may_split(pairs)) if len(split) else chosen[:0]
     if len(idle):
-        split, time_s = _fastest(take_pairs(table, chosen[idle]), tiles)
-        best[idle] = np.where(time_s < least[idle], split, best[idle])
+        parts, time_s = _fastest(take_pairs(table, chosen[idle]), split)
+        best[idle] = np.where(time_s < least[idle], parts, best[idle])
     return best
 
 

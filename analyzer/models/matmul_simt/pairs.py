@@ -13,6 +13,7 @@ from ....specs.product_kernels import SgemmKernels
 from ..frame.gpu_physics import capped_energy, capped_stretch, capped_switching
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
+from ..matmul.feed import FLUSHED_COPIES
 from .problems import MatmulSimtProblems
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -31,6 +32,7 @@ ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 AMD_STRIP_ROWS: Final = 8.0
 """rocBLAS's usual `WorkGroupMapping`: generated libraries try 1 and 8 (ROCm/Tensile, MIT)."""
+WAVES_WORTH_SPLITTING: Final = 8.0
 SUM_SHARE: Final = 0.25
 """Of what splitting k costs beside its traffic: with a bias parts are cleared, scaled, summed and added to by kernels
 of their own (`scal_kernel`, `epilogue::impl::globalKernel`), without one they are summed. Seen on Hopper."""
@@ -70,7 +72,9 @@ class SimtPairs:
     store_cycles: Reals
     """Of each result, where threads store them one by one."""
     load_cycles: Reals
-    """Of each word of operands along k, where threads load them one by one."""
+    """Of each word of operands: along k threads load them one by one."""
+    single_cycles: Reals
+    """The same where they do so in any layout: twice where both lie along k, as H100's kernels take."""
     cold_s: Reals
     """Reading both operands once."""
     left_again_s: Reals
@@ -95,6 +99,8 @@ class SimtPairs:
     throttle_s: Reals
     launch_s: Reals
     split_s: Reals
+    split_waves: Reals
+    """Blocks per multiprocessor below which k may be split."""
 
 
 _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
@@ -104,6 +110,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
     is_hopper = sgemm_kernels(fleet) == SgemmKernels.HOPPER
     one_by_one = np.where(is_hopper, 1.0 / values["accesses_per_clock"], 0.0)
+    across = 0.5 * (1 + p.turned - p.contiguous)
     is_summed = is_hopper & (p.host_floor_ns == 0.0) & (p.has_bias == 0)
     return SimtPairs(
         batch=p.batch,
@@ -111,13 +118,14 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         n=p.n,
         k=p.k,
         sm_count=fleet.sm_count,
-        clock_hz=fleet.clock_hz,
+        clock_hz=fleet.clock_hz * np.where(p.paused > 0, values["paused_clock"], 1.0),
         registers_per_sm=fleet.registers_per_sm,
         threads_per_sm=fleet.threads_per_sm,
         epilogue_depth=values["epilogue_depth"],
         epilogue_cycles=values["epilogue_cycles"],
         store_cycles=one_by_one,
-        load_cycles=one_by_one * p.contiguous,
+        load_cycles=one_by_one * (1.0 - across * (1.0 - values["vector_load_ratio"])),
+        single_cycles=one_by_one * (1.0 + p.contiguous),
         exposed_write=values["exposed_write"],
         drift=values["drift_bytes"] / fleet.l2_cache_bytes,
         strip_rows=np.where(is_nvidia(fleet), 1.0, AMD_STRIP_ROWS),
@@ -126,6 +134,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         throttle_s=values["throttle_us"] * 1e-6,
         launch_s=values["launch_us"] * 1e-6,
         split_s=values["split_us"] * np.where(is_summed, SUM_SHARE, 1.0) * 1e-6,
+        split_waves=np.where(is_hopper, np.where(p.has_bias > 0, 1.0, 2.0), WAVES_WORTH_SPLITTING),
         **_cycles(p, fleet, values),
         **_traffic(p, fleet, values),
         **_power(p, fleet, values),
@@ -156,11 +165,12 @@ def _cycles(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Fl
     issues_alone = is_nvidia(fleet) & ~is_before_volta(fleet)
     issued = np.where(issues_alone, 1.0 / (ISSUED_PER_CLOCK * efficiency), 0.0)
     words = p.element_bytes / 4.0
+    reads_beside = is_nvidia(fleet) & (sgemm_kernels(fleet) != SgemmKernels.HOPPER)
     return {
         "fma_cycles": 2.0 * period / efficiency,
         "issue_cycles": issued,
         "other_cycles": issued * values["other_instructions"],
-        "shared_cycles": np.where(is_nvidia(fleet), values["shared_memory_load"] / 16.0, 0.0) * words,
+        "shared_cycles": np.where(reads_beside, values["shared_memory_load"] / 16.0, 0.0) * words,
         "turn_cycles": np.where(is_nvidia(fleet), 0.0, values["matrix_load"]) * words,
         "lone_cycles": 256.0 * period,
     }
@@ -187,7 +197,7 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     waiting = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, cold * (COLD_LATENCY - 1.0), 0.0)
     return {
         "stall_cycles": values["stall_cycles"] / STEP_DEPTH * (1.0 + waiting),
-        "cold_s": (left_s + right_s) * cold,
+        "cold_s": (left_s + right_s) * cold + driven_out(p.copies, left + right, fleet, values) / bandwidth,
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
         "result_s": result * missed(left + right + result, cache) / bandwidth,
@@ -216,6 +226,12 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
 def missed(working_set: Reals, cache: Reals) -> Reals:
     """Return the share of bytes that a cache no longer holds when they are used again."""
     return np.asarray(1.0 - 1.0 / (1.0 + cube(working_set / cache)))
+
+
+def driven_out(copies: Floats, read_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return the written lines that reads drive out of a cache that a benchmark wrote over."""
+    written = values["flushed_share"] * np.minimum(read_bytes, fleet.l2_cache_bytes)
+    return np.where(copies == FLUSHED_COPIES, written, 0.0)
 
 
 def square(values: Reals) -> Reals:

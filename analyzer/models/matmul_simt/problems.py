@@ -27,12 +27,16 @@ class MatmulSimtProblems:
     """Index into `RATES` of frame/problems: the unit that computes."""
     contiguous: Codes
     """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
+    turned: Codes
+    """1 where m is contiguous in the first operand (a weights' gradient)."""
     host_floor_ns: Floats
     """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
     host_ratio: Floats
     """What this op's launch costs the host over a batched product's."""
     has_bias: Codes
     """1 where a row is added to each of the result's: kernels' own times of parts of k then hold more kernels."""
+    paused: Codes
+    """1 where nothing ran just before, as in a benchmark of single calls."""
     copies: Floats
     """Working sets of this size between two uses of the same operands; 1: the same ones again and again."""
 
@@ -45,9 +49,11 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProbl
         element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
         rate=rate_codes(rates),
         contiguous=np.array([_is_contiguous(item) for item in dims], dtype=np.int64),
+        turned=np.array([bool(item.is_m_contiguous) for item in dims], dtype=np.int64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
         has_bias=np.array([_has_bias(work, item) for work, item in zip(works, dims, strict=True)], dtype=np.int64),
+        paused=np.zeros(len(works), dtype=np.int64),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
     )
 

@@ -15,41 +15,46 @@ from .pairs import Reals, SimtPairs
 
 with Path(__file__).with_name("tiles.csv").open(encoding="utf-8", newline="") as _file:
     _TILES: Final = {name: tuple(map(int, sizes)) for name, *sizes in islice(csv.reader(_file), 1, None)}
-"""Blocks of cuBLAS's `sgemm` kernels, as their names and launches in the NeuSight tables give them; `simt`: CUTLASS's
-public list for vector units, with its warps; `matrix`: Tensile's of usual sizes, declared. Columns: output columns,
-output rows, parts of a block that share k (sliced kernels), threads.
+"""Blocks of cuBLAS's `sgemm` kernels, as their names and launches in the NeuSight tables and our own give them;
+`matrix`: Tensile's of usual sizes, declared. Columns: output columns, output rows, parts of a block that share k
+(sliced kernels), threads, registers of a thread (as profilers show them, or 56 beside its accumulators).
 
 The first size runs along the output's columns (n), since cuBLAS sees a row-major product transposed. Names of
 `sm80_xmma_gemm` kernels give the rows first.
 """
 TILE_NAMES: Final = tuple(_TILES)
 SCHEDULERS: Final = 4.0
-REGISTERS_BESIDE: Final = 56.0
-"""Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
-_SIMT: Final = tuple(name for name in TILE_NAMES if name.startswith("simt"))
+_XMMA: Final = tuple(name for name in TILE_NAMES if name.startswith("xmma"))
+_CUTLASS: Final = ("cutlass_256x128", "cutlass_128x256")
+_SMALL: Final = ("xmma_64x64", "xmma_32x32")
 _MATRIX: Final = tuple(name for name in TILE_NAMES if name.startswith("matrix"))
 _LARGE: Final = ("128x128", "128x64", "64x64", "32x128", "128x32")
 _SINGLE: Final = (*_LARGE, "128x32_sliced1x4", "64x32_sliced1x4", "32x32_sliced1x4")
-LAYOUTS: Final = ("batched", "single", "linear")
-"""Several products; one; one whose operands are both contiguous along k."""
-MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
-    SgemmKernels.PASCAL: (("128x64",), ("128x128", "128x64"), ("64x64", "32x128", "128x32")),
-    SgemmKernels.VOLTA: (("64x64", "32x128", "128x32"), _SINGLE, _SINGLE),
-    SgemmKernels.TURING: (("128x64", "64x64", "128x32"), _SINGLE, _SINGLE),
-    SgemmKernels.AMPERE: (("128x128",), _SINGLE, _SINGLE),
-    SgemmKernels.HOPPER: (_SIMT,) * 3,
-    SgemmKernels.AMD_MATRIX: (_MATRIX,) * 3,
-    SgemmKernels.OTHER: (_LARGE,) * 3,
+LAYOUTS: Final = ("batched", "single", "linear", "biased")
+"""Several products; one; one whose operands are both contiguous along k; such a one to whose rows a row is added."""
+MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], ...]]] = {
+    SgemmKernels.PASCAL: (("128x64",), ("128x128", "128x64"), *(("64x64", "32x128", "128x32"),) * 2),
+    SgemmKernels.VOLTA: (("64x64", "32x128", "128x32"), *(_SINGLE,) * 3),
+    SgemmKernels.TURING: (("128x64", "64x64", "128x32"), *(_SINGLE,) * 3),
+    SgemmKernels.AMPERE: (("128x128",), *(_SINGLE,) * 3),
+    SgemmKernels.HOPPER: (
+        (*_XMMA, "cutlass_256x128"),
+        (*_CUTLASS, "cutlass_128x128", "cutlass_128x32", *_SMALL),
+        *(_XMMA,) * 2,
+    ),
+    SgemmKernels.AMD_MATRIX: (_MATRIX,) * 4,
+    SgemmKernels.OTHER: (_LARGE,) * 4,
 }
 """What each library launches, by layout. Of Pascal to Ampere: the tiles in more than 1 % of the kernel names recorded
 on P100, P4, V100, T4 and A100 (no times); leaving one of these chips out leaves its times out, not this list. HOPPER's
-is CUTLASS's public list; H100's recorded kernels have three smaller tiles too, which are left out for that reason."""
-WAVES_WORTH_SPLITTING: Final = 8.0
+are in H100's and H200's names, NeuSight's and our own."""
+SPLIT: Final = ((), (*_CUTLASS, *_SMALL), (*_CUTLASS, "xmma_64x32", "xmma_32x32"), (*_CUTLASS, "largek_32x32"))
+"""HOPPER's tiles that share k out, by layout; every other library's all do, but for several products."""
 TARGET_WAVES: Final = 4.0
 LEAST_DEPTH: Final = 128.0
 """k is split until about four blocks per multiprocessor more than without, in parts of at least 128: median of the
-recorded launches."""
+recorded launches. Hopper's of `singly` fill waves, in parts as deep as their sides are long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +73,8 @@ class SimtLaunch:
     """Instructions beside the multiply-add, over those."""
     reads: Reals
     """Inverse of the side of a thread's square of accumulators."""
+    singly: Reals
+    """1 where a block loads operands word by word in any layout (CUTLASS's `align1`, `sgemm_largek`), 0 elsewhere."""
     operands: Reals
     """Words of operands per element and k."""
     lone_warps: Reals
@@ -85,12 +92,12 @@ class SimtLaunch:
     """Results that are written, and read again where parts of k are summed."""
 
 
-LARGEST_AREA: Final = max(width * height for width, height, _, _ in _TILES.values())
+LARGEST_AREA: Final = max(width * height for width, height, *_ in _TILES.values())
 
 
 def _tile_columns() -> dict[str, Floats]:
     """Return what a tile alone says of its launch, one element per tile."""
-    width, height, slices, threads = np.array(list(_TILES.values()), dtype=np.float64).T
+    width, height, slices, threads, registers = np.array(list(_TILES.values()), dtype=np.float64).T
     held = width * height * slices / threads
     warps = np.maximum(threads / 32.0 / SCHEDULERS, 1.0)
     return {
@@ -99,9 +106,10 @@ def _tile_columns() -> dict[str, Floats]:
         "area": width * height,
         "sides": width + height,
         "threads": threads,
-        "registers": threads * (held + REGISTERS_BESIDE),
+        "registers": threads * registers,
         "others": (0.5 * np.sqrt(held) + (width + height) / threads) / held,
         "reads": 1.0 / np.sqrt(held),
+        "singly": np.array([name.startswith(("cutlass", "largek")) for name in _TILES], dtype=np.float64),
         "operands": 1.0 / width + 1.0 / height,
         "lone_warps": warps * held / slices,
         "stalls": 1.0 / (warps * slices),
@@ -127,14 +135,26 @@ def launch_of(p: SimtPairs, choice: Codes) -> SimtLaunch:
         # The parts of k; in double precision, in which alone halves are rounded alike by all who ask.
         waves = np.divide(columns * rows, p.sm_count, dtype=np.float64)
         wanted = np.minimum(np.round(1.0 + TARGET_WAVES / waves), np.maximum(1.0, np.floor(p.k / LEAST_DEPTH)))
-        can_split = (p.batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
+        most = np.maximum(np.floor(p.k / np.maximum(tile["sides"], LEAST_DEPTH)), 2.0)
+        wanted = np.where(tile["singly"] > 0, _filling(waves, most), wanted)
+        can_split = (p.batch == 1) & (waves < p.split_waves) & (choice < len(TILE_NAMES))
         split = np.where(can_split, wanted, 1.0).astype(p.m.dtype)
         is_split = (split > 1).astype(p.m.dtype)
         written = 1.0 + 2.0 * split * is_split
     return SimtLaunch(**tile, columns=columns, rows=rows, split=split, is_split=is_split, written=written)
 
 
+def _filling(waves: Reals, most: Reals) -> Reals:
+    """Return in how many parts, two to `most`, blocks of that many waves fill up to five waves best."""
+    best, parts = np.zeros(()), np.full((), 2.0)
+    for count in range(1, 6):
+        tried = np.clip(np.floor(count / waves), 2.0, most)
+        full = tried * waves / np.ceil(tried * waves)
+        parts, best = np.where(full > best + 0.01, tried, parts), np.where(full > best + 0.01, full, best)
+    return parts
+
+
 def may_split(p: SimtPairs) -> Mask:
     """Return whether k might be split with any tile: what costs time is not tried for the others."""
     fewest_waves = p.m * p.n / (LARGEST_AREA * p.sm_count)
-    return np.asarray((p.batch == 1) & (fewest_waves < WAVES_WORTH_SPLITTING) & (p.k >= 2.0 * LEAST_DEPTH))
+    return np.asarray((p.batch == 1) & (fewest_waves < p.split_waves) & (p.k >= 2.0 * LEAST_DEPTH))

@@ -125,8 +125,10 @@ def simt_products() -> MatmulSimtProblems:
         element_bytes=turns(4.0, 4.0, 4.0, 8.0),
         rate=turns(*([RATES.index(Rate.MATRIX_FP32)] * 3), RATES.index(Rate.FP64)).astype(np.int64),
         contiguous=turns(1, 0, of=2),
+        turned=turns(0, 0, of=2).astype(np.int64),
         host_floor_ns=turns(0.0, 0.0, 25e3, np.nan),
         host_ratio=turns(1.0, 1.2, of=3),
+        paused=turns(0, 0, of=2).astype(np.int64),
         has_bias=turns(0, 1, of=2).astype(np.int64),
         copies=turns(6.0, 1.0, of=5),
     )

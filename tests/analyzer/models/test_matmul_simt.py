@@ -15,7 +15,7 @@ from wavecast.analyzer.models.frame.problems import RATES, as_columns, problems_
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, group, simulate
 from wavecast.analyzer.models.matmul_simt.pairs import pairs_of
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
-from wavecast.analyzer.models.matmul_simt.tiles import MENUS, TILE_NAMES, launch_of
+from wavecast.analyzer.models.matmul_simt.tiles import MENUS, SPLIT, TILE_NAMES, launch_of, may_split
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -82,9 +82,11 @@ def test_every_gpu_gets_a_finite_time_above_the_arithmetic(batch: int, m: int, n
 def test_the_tile_is_on_the_architectures_menu(batch: int, m: int, n: int, k: int, contiguous: int) -> None:
     choice = run(as_columns(products((batch, m, n, k), contiguous=contiguous)), EVERY).choice
     assert choice is not None
-    layout = 0 if batch > 1 else 1 + contiguous
+    layout = 2 if contiguous else int(batch == 1)
     for kernels, found in zip(sgemm_kernels(EVERY).tolist(), choice[0].tolist(), strict=True):
-        assert TILE_NAMES[found % len(TILE_NAMES)] in MENUS[SgemmKernels(kernels)][layout]
+        menu = MENUS[SgemmKernels(kernels)][layout]
+        is_split = kernels == SgemmKernels.HOPPER and found < len(TILE_NAMES)
+        assert TILE_NAMES[found % len(TILE_NAMES)] in (SPLIT[layout] if is_split else menu)
 
 
 @settings(max_examples=25)
@@ -93,11 +95,18 @@ def test_no_tile_of_the_menu_is_faster_than_the_one_chosen(batch: int, m: int, n
     fleet = fleet_of("Tesla V100 PCIe 32GB", "L40S", "H100 SXM5 80GB", "Instinct MI100")
     problems = as_columns(products((batch, m, n, k), contiguous=contiguous))
     chosen = run(problems, fleet).time_ns
-    layout = 0 if batch > 1 else 1 + contiguous
+    layout = 2 if contiguous else int(batch == 1)
     for gpu, kernels in enumerate(sgemm_kernels(fleet).tolist()):
         here = take_gpus(fleet, np.array([gpu]))
-        for name in MENUS[SgemmKernels(kernels)][layout]:
-            assert run(problems, here, np.array(TILE_NAMES.index(name))).time_ns >= chosen[:, gpu] * (1 - 1e-6)
+        whole = MENUS[SgemmKernels(kernels)][layout]
+        split = SPLIT[layout] if kernels == SgemmKernels.HOPPER else whole
+        if not may_split(pairs_of(problems, here, prior_values(MODEL.parameters, 1))).all():
+            split = ()
+        choices = [TILE_NAMES.index(name) + len(TILE_NAMES) for name in whole] + [
+            TILE_NAMES.index(name) for name in split
+        ]
+        for choice in choices:
+            assert run(problems, here, np.array(choice)).time_ns >= chosen[:, gpu] * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("gpu", ["L40S", "H100 SXM5 80GB", "Instinct MI100"])
@@ -230,9 +239,48 @@ def test_few_small_blocks_wait_longer_for_dram_than_it_reads() -> None:
 
 
 def test_parts_of_k_that_get_a_bias_cost_more_kernels() -> None:
-    problems, fleet = products((1, 64, 1024, 8192)), fleet_of("H100 SXM5 80GB")
-    biased = replace(problems, has_bias=np.ones(1, dtype=np.int64))
-    assert 4e3 < (run(biased, fleet).time_ns - run(problems, fleet).time_ns)[0] < 15e3
+    problems, fleet = products((1, 512, 1024, 8192)), fleet_of("H100 SXM5 80GB")
+    biased, parts = replace(problems, has_bias=np.ones(1, dtype=np.int64)), choice_of("cutlass_256x128")
+    assert 4e3 < (run(biased, fleet, parts).time_ns - run(problems, fleet, parts).time_ns)[0] < 15e3
+
+
+def choice_of(name: str, *, is_whole: bool = False) -> npt.NDArray[np.int64]:
+    return np.array([TILE_NAMES.index(name) + is_whole * len(TILE_NAMES)])
+
+
+def test_parts_of_k_fill_waves_of_hoppers_largest_tiles() -> None:
+    """NeuSight's H100 launched 11, 7, 6 and 9 parts of these."""
+    fleet = fleet_of("H100 SXM5 80GB")
+    sizes = ((1, 512, 768, 30_522), (1, 768, 768, 4096), (1, 512, 1280, 3840), (1, 768, 3072, 4096))
+    found = [split_of(products(size), fleet, int(choice_of("cutlass_128x256")[0])) for size in sizes]
+    assert found == [11, 7, 6, 9]
+
+
+def test_two_blocks_of_hopper_end_together_so_that_the_next_two_follow() -> None:
+    fleet, whole = fleet_of("H100 SXM5 80GB"), choice_of("xmma_128x128", is_whole=True)
+    three, four = run(
+        as_columns(products((1, 18 * 128, 22 * 128, 4096), (1, 24 * 128, 22 * 128, 4096))), fleet, whole
+    ).time_ns
+    assert three[0] > 0.95 * four[0]
+    small = choice_of("xmma_64x64", is_whole=True)
+    three, four = run(
+        as_columns(products((1, 18 * 64, 22 * 64, 4096), (1, 24 * 64, 22 * 64, 4096))), fleet, small
+    ).time_ns
+    assert three[0] < 0.85 * four[0]
+
+
+def test_operands_across_k_load_four_words_at_a_time_on_hopper() -> None:
+    fleet, tile = fleet_of("H100 SXM5 80GB"), choice_of("xmma_64x64", is_whole=True)
+    along, one, across = (products((1, 4096, 4096, 4096), contiguous=code) for code in (1, 0, 0))
+    across = replace(across, turned=np.ones(1, dtype=np.int64))
+    times = [run(item, fleet, tile).time_ns[0] for item in (along, one, across)]
+    assert times[0] > 1.05 * times[1] > 1.05**2 * times[2]
+
+
+def test_arithmetic_after_a_pause_is_slower() -> None:
+    problems, fleet = products((1, 4096, 4096, 4096)), fleet_of("H100 SXM5 80GB")
+    paused = replace(problems, paused=np.ones(1, dtype=np.int64))
+    assert 1.03 < run(paused, fleet).time_ns[0] / run(problems, fleet).time_ns[0] < 1.07
 
 
 def test_kernels_own_times_have_widths_of_their_own() -> None:
@@ -253,7 +301,7 @@ def test_works_become_problems() -> None:
         for dtype, dims in (
             ("float32", MatmulDims(m=2, n=3, k=4)),
             ("float64", MatmulDims(batch=5, m=2, n=3, k=4)),
-            ("float32", MatmulDims(m=2, n=3, k=4, is_k_contiguous=False)),
+            ("float32", MatmulDims(m=2, n=3, k=4, is_k_contiguous=False, is_m_contiguous=True)),
         )
     ]
     works[0] = replace(works[0], read_bytes=4.0 * (2 * 4 + 4 * 3 + 3), written_bytes=4.0 * 2 * 3)
@@ -261,6 +309,7 @@ def test_works_become_problems() -> None:
     assert problems.has_bias.tolist() == [1, 0, 0]
     assert problems.copies.tolist() == [6.0] * 3
     assert problems.contiguous.tolist() == [1, 0, 0]
+    assert problems.turned.tolist() == [0, 0, 1]
     assert problems.element_bytes.tolist() == [4.0, 8.0, 4.0]
     assert [RATES[code] for code in problems.rate.tolist()] == [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32]
     assert (run(as_columns(problems), EVERY).time_ns > 0).all()
