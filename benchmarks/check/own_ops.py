@@ -129,7 +129,7 @@ def named_tiles(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray]
             for row, tile, parts in zip(rows, *_tiles_of(samples.model, problems, made.choice, fleet), strict=True):
                 kernels, times = table["kernels"][row], table["kernel_us"][row]
                 named = TILE.search(kernels[int(np.argmax(times))])
-                if named:
+                if named and "depthwise" not in samples.family[row]:
                     sides = sorted(float(side) for side in named.groups())
                     is_split = any("split" in kernel for kernel in kernels)
                     near = 0.5 <= np.prod(sides) / np.prod(tile) <= 2.0

@@ -35,7 +35,7 @@ WARP_GROUP_SUMS, STRIDED_SUMS = 16384.0, 8192.0
 """Of a tile of one group of warps, whose turning of operands no second one hides, and of the least in which bf16's
 first layers and 16 bits' patches run; of a strided data gradient's least tile."""
 LEAST_SPLIT_K, PARTIAL_BYTES = 256.0, 8.0
-TILE_SIDE, FEW_TILES = 64.0, 0.5
+TILE_SIDE, FEW_TILES = 64.0, 0.6
 """Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
 WINOGRAD_POINTS: Final = 36.0
 """Products of a tile of 4 x 4 pixels."""
@@ -69,6 +69,8 @@ class _Setting:
     of half a cycle a result."""
     is_few: Mask
     """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
+    is_looped: Mask
+    """Gradients in 16 bits of ragged groups, which run one group after the other, as all on vector units do."""
     flops_per_cycle: Floats
     """Per multiprocessor, with every ratio but that of single pixels."""
     dram_ns: Floats
@@ -83,7 +85,10 @@ def clustered_time(
     main_ns, tile = _main(setting, choice)
     layout_ns = _layouts(setting)
     is_plain = (problems.taps <= 1) & (problems.stride <= 1) & (problems.groups <= 1)
-    time_ns = main_ns + layout_ns + 1e3 * values["async_launch_us"]
+    # Ampere's kernels start sooner, at about half the rate.
+    early_ns = 1e3 * values["async_early_us"] + main_ns / np.where(setting.is_single, 1.0, values["async_far_ratio"])
+    late_ns = np.where(setting.is_single, early_ns, main_ns + 1e3 * values["async_launch_us"])
+    time_ns = layout_ns + np.minimum(early_ns, late_ns)
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
@@ -125,12 +130,15 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     bytes_of = problems.element_bytes
     is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
     is_single = (bytes_of >= 4.0) & ~is_tf32
-    is_grouped = problems.groups > 1
+    is_grouped, is_forward = problems.groups > 1, problems.direction == Direction.FORWARD
     is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
     product = product_of(_packed(problems, is_single, is_first), waste=0.0)
-    # The data gradient of strided single pixels is a product over y's pixels, the others being 0.
+    # The data gradient of strided single pixels is a product over y's pixels, the others being 0, which others pass by.
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
-    product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
+    passed = np.where(product.is_data, 0.0, np.maximum(1.0 - problems.taps / problems.stride, 0.0))
+    read_bytes = product.moved_bytes - bytes_of * passed * tensor_elements(problems)[0]
+    made = np.where(is_thin, problems.batch * problems.output_pixels, product.m)
+    product = replace(product, m=made, moved_bytes=read_bytes)
     is_far = problems.dilated_reach > MOST_REACH
     is_fp16 = problems.rate == RATES.index(Rate.MATRIX_FP16)
     is_single = is_single | is_far & product.is_data & is_fp16
@@ -144,15 +152,16 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     first = values["async_first_ratio"] * np.where(product.is_weights, values["async_first_weights_ratio"], 1.0)
     matrix = matrix * np.where(is_first, first, 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
-    matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
+    matrix = matrix * np.where(is_grouped & is_tf32 & product.is_weights, values["async_tf32_group_ratio"], 1.0)
     vector = product.by_direction(values, "async_vector") * values["async_vector_efficiency"]
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
     results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
     is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
-    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_few_planar_ratio"])
+    is_planar = (problems.is_channels_last == 0) & ((problems.taps <= 1) | is_grouped)
+    planar = np.where(is_planar, values["async_few_planar_ratio"], 1.0)
     vector = vector * np.where(is_few, values["async_few_results_ratio"] * planar, 1.0)
     is_taken = is_fp16 & (problems.taps <= FEW_TAPS) | is_single & (problems.is_channels_last > 0)
-    is_image = is_taken & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & (problems.direction == Direction.FORWARD)
+    is_image = is_taken & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & is_forward
     vector = vector * np.where(is_image, values["async_image_ratio"], 1.0)
     efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
@@ -167,6 +176,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         is_first=np.asarray(is_first),
         is_image=np.asarray(is_image),
         is_few=np.asarray(is_few),
+        is_looped=_is_ragged(problems) & ~is_forward & (bytes_of == HALF_BYTES),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
     )
@@ -227,8 +237,7 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_large = setting.is_first & is_forward & (bytes_of == HALF_BYTES) & is_patch
     stored = np.where(is_large, values["async_first_epilogue_cycles"], stored)
     least_sums = np.where(is_large, WARP_GROUP_SUMS, np.where(is_strided, STRIDED_SUMS, 0.0))
-    # Vector units' kernels take one group after the other.
-    turns = np.where(setting.is_single, product.groups, 1.0)
+    turns = np.where(setting.is_single | setting.is_looped, product.groups, 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups / turns
@@ -258,19 +267,26 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
 
 
 def _apart(setting: _Setting) -> Floats:
-    """Return what groups cost that no kernel takes side by side: fp32's, and channels of no power of two."""
-    problems, values = setting.problems, setting.values
-    is_ragged = np.log2(problems.c_in) % 1.0 > 0
-    is_forward = problems.direction == Direction.FORWARD
-    x, y, _ = tensor_elements(problems)
-    rate = values["async_ragged_ratio"] * setting.fleet.bandwidth_bytes_per_s
-    copied_ns = 2.0 * problems.element_bytes * (x + y) / rate * 1e9 + 1e3 * values["async_ragged_us"]
+    """Return what groups cost that no kernel takes side by side: fp32's, and channels of no power of two.
+
+    These are filled up to one, x, y and weights in NHWC, in NCHW, whose change of layout fills the others, weights
+    alone; of 16 bits' gradients kernels cut out group after group instead.
+    """
+    problems, fleet, values = setting.problems, setting.fleet, setting.values
+    x, y, weights = tensor_elements(problems)
+    is_last = problems.is_channels_last > 0
+    written = np.where(is_last, x + y + weights, weights) * 2.0 ** np.ceil(np.log2(problems.c_in)) / problems.c_in
+    fill_s = written * values["async_fill_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz)
+    fill_ns = 1e9 * fill_s + np.where(is_last, 3e3, 1e3) * values["async_fill_us"]
     loop_ns = 1e3 * problems.groups * values["async_loop_us"]
-    ragged_ns = np.where(is_forward | (problems.element_bytes > HALF_BYTES), 0.0, LOOP_CHANGES * loop_ns)
-    ragged_ns = ragged_ns + np.where(problems.is_channels_last > 0, copied_ns, 0.0)
-    loop_ns = loop_ns * np.where(problems.is_channels_last > 0, LOOP_CHANGES, 1.0)
-    apart_ns = np.where(setting.is_single, loop_ns, np.where(is_ragged, ragged_ns, 0.0))
-    return np.where(problems.groups > 1, apart_ns, 0.0)
+    ragged_ns = np.where(setting.is_looped, LOOP_CHANGES * loop_ns, np.where(_is_ragged(problems), fill_ns, 0.0))
+    loop_ns = loop_ns * np.where(is_last, LOOP_CHANGES, 1.0)
+    return np.where(problems.groups > 1, np.where(setting.is_single, loop_ns, ragged_ns), 0.0)
+
+
+def _is_ragged(problems: ConvolutionProblems) -> Mask:
+    """Say where a group's channels are no power of two, as matrix units' grouped kernels take them."""
+    return np.asarray((problems.groups > 1) & (np.log2(problems.c_in) % 1.0 > 0))
 
 
 def _layouts(setting: _Setting) -> Floats:
@@ -285,6 +301,7 @@ def _layouts(setting: _Setting) -> Floats:
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
     is_changed = is_changed & ~(setting.is_single & (setting.is_few | setting.is_image))
+    is_changed = is_changed | setting.is_looped & setting.product.is_weights
     tensors = (
         (x, problems.batch, problems.input_pixels, problems.c_in * problems.groups, is_changed),
         (y, problems.batch, problems.output_pixels, problems.c_out * problems.groups, is_changed),
@@ -334,12 +351,24 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     is_late = setting.is_tf32 & (problems.direction == Direction.FORWARD)
     plain_ns = plain_ns + 1e3 * np.where(is_late, values["async_tf32_forward_us"], 0.0)
     plain_ns = plain_ns * np.where(setting.is_tf32 & product.is_data, values["async_tf32_single_cost"], 1.0)
-    is_odd = problems.output_pixels % 2 > 0
+    is_odd = (problems.output_pixels % 2 > 0) & (problems.element_bytes == HALF_BYTES)
     is_whole = problems.output_pixels * problems.element_bytes % LOAD_BYTES == 0
-    summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
-    loaded_ns = plain_ns * np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
     is_last = (problems.is_channels_last > 0) | is_one_pixel(problems)
-    return np.where(is_last, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns)))
+    if (product.is_weights & ~is_last).any():
+        plain_ns = np.where(product.is_weights & ~is_last, _by_image(setting), plain_ns)
+    cost = np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
+    least_ns = np.minimum(plain_ns * np.where(is_whole, 1.0, cost), changed_ns)
+    return np.where(is_last | is_whole & ~product.is_weights, plain_ns, least_ns)
+
+
+def _by_image(setting: _Setting) -> Floats:
+    """Return weight gradients of single pixels in NCHW: a product for each image, in four bytes, then their sum."""
+    problems, values = setting.problems, setting.values
+    product = replace(setting.product, k=problems.output_pixels, groups=problems.batch)
+    main_ns = _main(replace(setting, product=product), None)[0] / values["async_product_ratio"]
+    rate = values["async_reduction_ratio"] * setting.fleet.bandwidth_bytes_per_s
+    written_s = PARTIAL_BYTES * product.m * product.n * problems.batch / rate
+    return np.asarray(main_ns + 1e9 * written_s + 2e3 * values["async_product_launch_us"])
 
 
 def _winograd(setting: _Setting) -> Floats:

@@ -50,6 +50,10 @@ BUSY_BLOCKS, WARP, BLOCK_WARPS = 2.0, 32.0, 8.0
 UNROLLED_TAPS: Final = (1.0, 9.0, 25.0)
 """Of filters whose loops PyTorch's kernels unroll: a data gradient of 9 takes 575 instructions an element, of 25 600,
 of 49, in loops, 1,510 (own rows)."""
+THREAD_SIDE, TALL_ROWS, TALL_COLUMNS, BLOCK_LANES, TALL_LANES = 2.0, 3.0, 8.0, 256.0, 1024.0
+"""Of cuDNN's depthwise kernels in NHWC: pixels a side that a thread makes; rows and columns that four threads make of
+the forward pass in 16 bits (of stride 1; else two rows); channels' pixels that a block of each makes side by side, as
+128 of these threads make eight channels each (own rows' grids)."""
 TILED_BATCH, TILED_CHANNELS, TILED_TAPS = 128.0, 96.0, 25.0
 """From which, and to which, fp16's data gradients in NHWC run on matrix units (`sm90_xmma_depthwise`)."""
 CHANGED_BATCH: Final = 32.0
@@ -280,6 +284,24 @@ def _between(size: Floats, least: float, most: float) -> Floats:
     return np.asarray(np.clip(np.log(size / least) / np.log(most / least), 0.0, 1.0))
 
 
+def _covered(problems: ConvolutionProblems, fleet: Fleet, values: Values, product: Product, made: Floats) -> Floats:
+    """Return what cuDNN's depthwise kernels compute, wait for or read again, over what is `made`."""
+    # A thread makes some pixels of a side, beyond an image's edge too; few blocks leave multiprocessors idle.
+    is_half, is_last = problems.element_bytes < 4.0, problems.is_channels_last > 0
+    side = np.sqrt(np.where(product.is_data, problems.input_pixels, problems.output_pixels))
+    is_tall = is_half & ~product.is_data
+    rows = np.where(is_tall & (problems.stride <= 1), TALL_ROWS, THREAD_SIDE)
+    columns = np.where(is_tall, TALL_COLUMNS, THREAD_SIDE)
+    covered = np.ceil(side / rows) * rows * np.ceil(side / columns) * columns / side**2
+    waves = made * covered / (rows * THREAD_SIDE * np.where(is_tall, TALL_LANES, BLOCK_LANES) * fleet.sm_count)
+    covered = covered * np.where(np.isin(problems.taps, UNROLLED_TAPS), 1.0, values["async_looped_cost"])
+    covered = covered * np.ceil(waves) / waves
+    # NCHW's kernels read what lies around their tile again, weight gradients a part of it, for 32 channels at once.
+    halo = 1.0 + (np.sqrt(problems.taps) - 1.0) / (side * np.sqrt(problems.stride))
+    lanes = np.where(is_half & is_last, halo * filled(problems.groups, WARP) / problems.groups, 1.0)
+    return np.where(product.is_weights, lanes, np.where(is_last, covered, halo**2))
+
+
 def depthwise_time(
     problems: ConvolutionProblems, fleet: Fleet, values: Values, product: Product, dram_ns: Floats
 ) -> Floats:
@@ -287,7 +309,8 @@ def depthwise_time(
 
     `dram_ns` is that of operands and result once, at the rate of products.
     """
-    is_library = runs_depthwise(problems)
+    is_library, is_last = runs_depthwise(problems), problems.is_channels_last > 0
+    is_half = problems.element_bytes < 4.0
     pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
     made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
     is_forward = ~product.is_data & ~product.is_weights
@@ -303,24 +326,24 @@ def depthwise_time(
     added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
     walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
-    waves = problems.groups * problems.taps / fleet.sm_count
-    busy = np.where(product.is_weights & ~is_library, waves / np.maximum(np.ceil(waves), BUSY_BLOCKS), 1.0)
-    wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
-    wide = np.where(is_forward, values["async_wide_cost"], wide)
-    wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
+    turns = problems.groups * problems.taps / fleet.sm_count
+    busy = np.where(product.is_weights & ~is_library, turns / np.maximum(np.ceil(turns), BUSY_BLOCKS), 1.0)
+    wide = np.where(is_forward & ~is_half, values["async_wide_cost"], 1.0)
     # Of each value that a strided filter makes it reads more of x.
     strided = np.where(problems.stride > 1, values["async_library_stride_cost"], 1.0)
-    planar = np.where(problems.is_channels_last > 0, 1.0, values["async_library_planar_cost"])
+    planar = np.where(is_last, 1.0, values["async_library_planar_cost"])
     wide = np.where(product.is_data, wide, wide * strided * planar)
+    wide = wide * _covered(problems, fleet, values, product, made)
     is_tiled = (problems.groups >= TILED_CHANNELS) & (problems.taps <= TILED_TAPS) & product.is_data
-    is_tiled = is_tiled & (problems.stride <= 1) & (problems.is_channels_last > 0)
+    is_tiled = is_tiled & (problems.stride <= 1) & is_last
     is_tiled = is_tiled & (problems.rate == RATES.index(Rate.MATRIX_FP16))
     tiled = values["async_tiled_cost"] ** _between(problems.batch, CHANGED_BATCH, TILED_BATCH)
     wide = wide * np.where(is_tiled, tiled, 1.0)
     looped = np.where(product.is_data & np.isin(problems.taps, UNROLLED_TAPS), 0.0, problems.taps)
-    per_element = np.where(is_library, cycles("async_library", problems.taps) * wide, cycles("async_own", looped))
+    taps = problems.taps * np.where(product.is_weights & ~is_half, values["async_wide_weights_cost"], 1.0)
+    per_element = np.where(is_library, cycles("async_library", taps) * wide, cycles("async_own", looped))
     is_ours = is_library & product.is_weights
-    is_wide = is_ours & (problems.element_bytes >= 4.0)
+    is_wide = is_ours & ~is_half
     is_direct = is_wide & (problems.taps >= DIRECT_TAPS)
     per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
     compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
@@ -329,7 +352,7 @@ def depthwise_time(
     compute_ns = compute_ns + np.where(is_wide & ~is_direct, part_ns, 0.0)
     dram_ns = dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
     # A block walks over a channel's pixels, of 8 images at once, or cuDNN changes both operands to NHWC before.
-    is_walked, images = is_ours & (problems.is_channels_last == 0), problems.batch / BLOCK_WARPS
+    is_walked, images = is_ours & ~is_last, problems.batch / BLOCK_WARPS
     walk_ns = pixels * np.ceil(images) * values["async_walk_cycles"] / fleet.clock_hz * 1e9
     walk_ns = np.maximum(compute_ns, walk_ns)
     changed = np.minimum((compute_ns + 2.0 * dram_ns) / walk_ns, 1.0) ** _between(problems.batch, 1.0, CHANGED_BATCH)
