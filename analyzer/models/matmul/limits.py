@@ -205,11 +205,17 @@ def _compute(
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
+    Kernels for TF32 divide the work evenly along k (`segment_k_on` in their names), where operands lie across k and the
+    sums of parts cost less than the rest of a wave.
     """
     cycles, step, epilogue = tile_cycles(p, launch.height, launch.width, machine, values)
     waves = launch.blocks / machine.sm_count
     started = np.maximum(waves, 1.0)
     rounds = started + machine.rounding * (np.ceil(waves) - started)
+    is_segmented = machine.is_async & (p.left_bytes == TF32_BYTES) & (p.layout > 0) & (p.batch == 1.0)
+    round_s = launch.depth * np.maximum(cycles, step / launch.resident) / machine.clock_hz
+    segmented = started + values["tf32_split_us"] * 1e-6 / round_s
+    rounds = np.where(is_segmented, np.minimum(rounds, segmented), rounds)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
     epilogues = 1.0 + values["later_epilogue_ratio"] * (rounds - 1.0)
