@@ -154,14 +154,18 @@ def _sorted(x: TensorSpec, columns: int, written: float) -> Work:
     work = _sort_work(x.element_count * log2(max(columns, 2)), x, written)
     rows = x.element_count // max(columns, 1)
     held = next((size for size in HELD_COLUMNS if columns <= size), 0)
-    if held:
-        return replace(work, dims=RowDims(rows=rows, columns=held * width, kernel=RowKernel.SORT_ROWS))
+    # Keys are copied and indices numbered before; each pass reads and writes both.
+    places, passes = bytes_of(x.element_count, INDEX_DTYPE), 1.0
+    if not held:
+        passes = SEGMENT_PASSES * width if rows >= SEGMENTS else COUNTING_PASSES + width + SECOND_PASSES * (rows > 1)
     dims = RowDims(
         rows=rows,
-        columns=columns * width,
-        kernel=RowKernel.SORT_SEGMENTS,
-        walked_bytes=width * work.moved_bytes,
-        launches=3 + 2 * width,
+        columns=round((held or columns) * (width if held else passes)),
+        kernel=RowKernel.SORT_ROWS if held else RowKernel.SORT_SEGMENTS,
+        run=width,
+        walked_bytes=2.0 * passes * (x.size_bytes + places),
+        streamed_bytes=(4.0 if held else 2.0) * x.size_bytes + places,
+        launches=5 if held else round(6 + 2 * passes),
     )
     return replace(work, dims=dims)
 
@@ -197,8 +201,12 @@ INDEXED: Final = Access(operations=2.0 * (DIVISION_OPERATIONS + 3), in_turn=IN_T
 dividing by two sizes, a thread's four one after another."""
 GATHERED_BYTES: Final = 16
 """What rows must be whole multiples of for gather to copy them whole, where its index is one column, expanded."""
-HELD_COLUMNS: Final = (128, 1024, 4096)
-"""What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu)."""
+HELD_COLUMNS: Final = (32, 128, 1024, 4096)
+"""What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu); up to 32 by
+a network of comparisons, more by digits."""
+SEGMENTS, SEGMENT_PASSES, COUNTING_PASSES, SECOND_PASSES = 128, 1.5, 0.5, 1.5
+"""Rows from which on longer ones are sorted side by side, in passes per byte of a key; of fewer all elements are sorted
+together: counted, by bytes, then by their rows (`sort_cuda_kernel` in Sort.cpp, kernels on H100)."""
 SHARED_COLUMNS: Final = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800), (inf, 400))
 """Columns from which on several blocks share a row of topk, by the most rows (`should_use_multiblock` in
 TensorTopK.cu)."""

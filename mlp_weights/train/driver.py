@@ -132,7 +132,7 @@ def store_priors(name: str, folder: Path) -> None:
         "theta": np.zeros(theta_size(model.parameters, len(classes))),
         "interval.half_width": np.full((groups, len(SIZE_EDGES_NS) + 1), UNMEASURED_HALF_WIDTH),
         "interval.class_factor": np.ones((len(GPU_CLASSES), groups)),
-        "interval.seen_ratio": np.ones(1),
+        "interval.seen_ratio": np.ones(groups),
         "interval.reference": np.full(1, np.inf),
         "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
         "interval.is_declared": np.ones(groups, dtype=np.uint8),
@@ -191,14 +191,14 @@ def assemble(
     groups = len(recipe.model.group_names)
     shrink = choose_shrink(_alike(pool, inner), recipe.limit, recipe.points)
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
-    interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups)
+    interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups, recipe.shape_share)
     foreign = frozenset(chip_of(gpu) for gpu in pool.gpus if gpu.vendor != NVIDIA)
     anchor = fit_anchor(inner, shrink, recipe.limit, groups, foreign)
     arrays = {
         "theta": variant.theta,
         "interval.half_width": interval.half_width,
         "interval.class_factor": interval.class_factor,
-        "interval.seen_ratio": np.array([interval.seen_ratio]),
+        "interval.seen_ratio": interval.seen_ratio,
         "interval.reference": np.array([interval.reference]),
         "interval.positions": interval.positions,
         "interval.is_declared": interval.is_declared.astype(np.uint8),

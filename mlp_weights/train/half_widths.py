@@ -26,7 +26,7 @@ from ...analyzer.models.frame.intervals import (
     gpu_positions,
     size_class,
 )
-from ...arrays import Codes, Floats
+from ...arrays import Codes, Floats, Mask
 from ...formats.files.constants import read_constants
 from ...records import dataclass
 from ...specs.fleet import build_fleet
@@ -88,11 +88,11 @@ def residuals_of(item: HeldOut, shrink: float, limit: float) -> Residuals:
 
 
 def fit_intervals(
-    pool: Pool, inner: Sequence[HeldOut], seen: Sequence[HeldOut], shrink: float, limit: float, groups: int
+    pool: Pool, inner: Sequence[HeldOut], seen: Sequence[HeldOut], shrink: float, limit: float, groups: int, part: float
 ) -> IntervalTable:
     """Return half-widths per group and size, and their factors on unseen GPUs of each class and on training GPUs.
 
-    `seen` holds predictions of the training chips themselves, on shapes that were not trained on.
+    `seen` holds predictions of the training chips themselves, which trained on this part of their shapes.
     """
     positions = gpu_positions(build_fleet(pool.gpus))
     chips = np.array([chip_of(gpu) for gpu in pool.gpus])
@@ -115,7 +115,9 @@ def fit_intervals(
     return IntervalTable(
         half_width=table,
         class_factor=factor,
-        seen_ratio=_seen_ratio([residuals_of(item, shrink, limit) for item in seen], table),
+        seen_ratio=seen_ratios(
+            [(residuals_of(item, shrink, limit), pool.share[item.rows] >= part) for item in seen], table
+        ),
         reference=float(np.median(away)) if away else LONE_REFERENCE,
         positions=np.where(measured[..., None], positions[known], np.inf),
         is_declared=is_declared,
@@ -187,8 +189,18 @@ def _spread(needed: Sequence[Mapping[str, float]]) -> float:
     return float(np.sqrt(squares / (freedom + lacking)))
 
 
-def _seen_ratio(seen: Sequence[Residuals], table: Floats) -> float:
-    """Return by how much half-widths shrink on training chips for the wanted coverage there, at most 1."""
-    if not seen:
-        return 1.0
-    return min(1.0, quantile_over_chips([part.absolute / table[part.group, part.size] for part in seen]))
+def seen_ratios(seen: Sequence[tuple[Residuals, Mask]], table: Floats) -> Floats:
+    """Return by what half-widths shrink on training chips for the wanted coverage there, at most 1, [groups].
+
+    Rows of a chip that the mask keeps tell of a group where they are `FEWEST_ROWS`, else all of its rows where these
+    are. The logarithm for a group counts by its rows, that of all groups as `FEWEST_ROWS` more.
+    """
+    parts = [(part.group, part.absolute / table[part.group, part.size], kept) for part, kept in seen]
+    logs = np.full(len(table), np.log(quantile_over_chips([ratio for _, ratio, _ in parts])) if parts else 0.0)
+    for row in range(len(table)):
+        both = [(ratio[(group == row) & kept], ratio[group == row]) for group, ratio, kept in parts]
+        mine = [left if len(left) >= FEWEST_ROWS else every for left, every in both if len(every) >= FEWEST_ROWS]
+        if mine:
+            count, own = sum(map(len, mine)), np.log(max(quantile_over_chips(mine), LEAST_HALF_WIDTH))
+            logs[row] += (own - logs[row]) * count / (count + FEWEST_ROWS)
+    return np.asarray(np.minimum(np.exp(logs), 1.0))

@@ -30,14 +30,17 @@ from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anc
 from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, load_pool
 from wavecast.mlp_weights.train.half_widths import (
     FEW_CHIPS,
+    FEWEST_ROWS,
     FOREIGN_FACTOR,
     UNMEASURED_HALF_WIDTH,
     USUAL_SPREAD,
+    Residuals,
     Z,
     class_factors,
     fit_intervals,
     half_width_table,
     residuals_of,
+    seen_ratios,
 )
 from wavecast.mlp_weights.train.recipe import find_recipe
 from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
@@ -96,7 +99,7 @@ def test_models_measured_on_few_chips_have_weights_and_intervals_without_each(
         table = IntervalTable(
             half_width=found["interval.half_width"],
             class_factor=found["interval.class_factor"],
-            seen_ratio=float(found["interval.seen_ratio"][0]),
+            seen_ratio=found["interval.seen_ratio"],
             reference=float(found["interval.reference"][0]),
             positions=found["interval.positions"],
             is_declared=found["interval.is_declared"].astype(bool),
@@ -176,12 +179,25 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
         rows = np.flatnonzero(pool.chip == pool.chips.index(chip))
         inner.append(held_out(random.normal(0, 0.1, len(rows)), chip=chip, rows=rows))
     seen = [held_out(random.normal(0, 0.05, 400), chip=chip) for chip in pool.chips]
-    table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1)
+    table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1, part=0.0)
     assert table.seen_ratio == pytest.approx(0.5, rel=0.15)
     assert distances(build_fleet(pool.gpus), table.positions)[0] == pytest.approx(np.zeros(4))
     assert table.class_factor[:2, 0] == pytest.approx([1.0, 1.0], abs=0.15)
     ratio = np.abs(random.normal(0, 0.1, 4000))
     assert np.mean(ratio <= table.half_width[0, 2] * table.class_factor[0, 0]) == pytest.approx(0.9, abs=0.05)
+
+
+def test_what_a_group_needs_on_training_gpus_counts_by_its_rows_that_training_left_out() -> None:
+    table, count = np.full((4, 5), 0.1), 2 * FEWEST_ROWS
+    group = np.repeat([0, 0, 1, 2, 3], [count, count, count, count, 5])
+    kept = np.repeat([True, False, True, False, True], [count, count, count, count, 5])
+    absolute = np.repeat([0.04, 0.08, 0.2, 0.05, 0.08], [count, count, count, count, 5])
+    part = Residuals(absolute=absolute, size=np.zeros(len(group), dtype=np.int64), group=group)
+    found = seen_ratios([(part, kept)], table)
+    assert found == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 3), 1.0, 0.5 * (2.0 / 0.5) ** (1 / 3), 1.0])
+    alike = dataclasses.replace(part, absolute=np.full(len(group), 0.05))
+    assert seen_ratios([(alike, kept)], table) == pytest.approx([0.5] * 4)
+    assert seen_ratios([], table).tolist() == [1.0] * 4
 
 
 def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:
@@ -197,7 +213,7 @@ def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:
 def test_intervals_widen_for_chips_that_differ() -> None:
     pool, inner = spread_out(dict(zip(("GA100", "AD102", "GB100", "GH100"), (0.3, -0.1, 0.0, 0.1), strict=True)))
     _, alike = spread_out(dict.fromkeys(pool.chips, 0.1))
-    tables = [fit_intervals(pool, item, item, 0.0, 0.7, groups=1) for item in (inner, alike)]
+    tables = [fit_intervals(pool, item, item, 0.0, 0.7, groups=1, part=0.0) for item in (inner, alike)]
     widths = [table.half_width[0, 2] * table.class_factor[:, 0] for table in tables]
     assert (widths[0] > 1.3 * widths[1]).all()
 
@@ -225,7 +241,7 @@ def test_a_chip_without_rows_of_a_group_is_unseen_there() -> None:
     inner = [
         dataclasses.replace(item, group=np.arange(len(item.group)) % 2 * (at > 0)) for at, item in enumerate(inner)
     ]
-    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
+    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2, part=0.0)
     apart = distances(build_fleet(pool.gpus), table.positions)
     assert not apart[0].any()
     assert (apart[1] > 0).tolist() == [gpu.name.startswith("A100") for gpu in pool.gpus]
@@ -257,7 +273,7 @@ def test_a_misfit_of_one_size_on_one_chip_does_not_widen_the_others() -> None:
 def test_what_no_chip_has_is_declared_and_the_same_on_every_gpu() -> None:
     pool = join_samples([samples()])
     inner = [held_out(np.random.default_rng(3).normal(0, 0.1, 400), chip=chip) for chip in pool.chips]
-    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
+    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2, part=0.0)
     assert table.is_declared.tolist() == [False, True]
     fleet = build_fleet(load_catalog().gpus)
     width = half_width(table, np.ones((1, 1), dtype=np.int64), np.array([[5e4]]), width_factors(table, fleet))

@@ -43,8 +43,8 @@ class IntervalTable:
     """[groups, sizes], natural log."""
     class_factor: Floats
     """The factor on a GPU that nobody measured, [classes, groups]; 1 where declared."""
-    seen_ratio: float
-    """The factor on a training GPU, at most 1."""
+    seen_ratio: Floats
+    """The factor on a training GPU, at most 1; [groups]."""
     reference: float
     """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
@@ -130,7 +130,7 @@ def width_factors(table: IntervalTable, fleet: Fleet) -> Floats:
     """Return by what the half-widths of each group are multiplied on each GPU, [groups, m]."""
     apart = distances(fleet, table.positions) / table.reference
     unseen = table.class_factor[gpu_class(fleet)].T
-    seen = np.minimum(table.seen_ratio, unseen)
+    seen = np.minimum(table.seen_ratio[:, None], unseen)
     factor = seen + (unseen - seen) * np.minimum(apart / NEAR, 1.0)
     factor = np.where(is_untested(fleet), table.class_factor.max(axis=0)[:, None], factor)
     return np.where(table.is_declared[:, None], 1.0, factor)

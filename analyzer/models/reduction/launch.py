@@ -65,9 +65,9 @@ FEW_SUMS, INDEX_TURNS = 528.0, 1.0 / 7.0
 """Blocks up to which parts are added by atomics (four for each SM of an H100); then one thread only numbers them, in
 27 cycles each where it adds them in 190 (read off recorded networks on H100)."""
 GRADIENT_ROWS: Final = 32.0
-LONGEST_GRADIENT: Final = 65536.0
+LONGEST_GRADIENT, PARTS_STEPS = 65536.0, 14.0
 """Rows that a block takes at a time for the gradients of weight and bias, and rows of more than which blocks share them
-(`LaunchGammaBetaBackwardCUDAKernel`)."""
+(`LaunchGammaBetaBackwardCUDAKernel`); then a sum of columns adds up their parts, in steps of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,6 +107,7 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows * alike(problems), blocks * threads)
+    units = units * np.where(kernel == RowKernel.SORT_ROWS, problems.run, 1.0)
     held, last_steps, walks = _is_held(problems).astype(float), _last_steps(problems), _walks(problems)
     is_wide = (kernel == RowKernel.BATCH_NORM) | (kernel == RowKernel.BATCH_NORM_BACKWARD) & (held > 0.0)
     registers = np.where(is_wide, WIDE_REGISTERS, 0.0)
@@ -154,9 +155,9 @@ def _with_shared(
 
 
 TOP_KERNELS: Final = (RowKernel.TOP_ROWS, RowKernel.TOP_PARTS)
-SORTED_BYTES: Final = 768.0
-"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, these
-in a recorded network)."""
+SORTED_BYTES: Final = 1150.0
+"""Of keys, whose sort by one block takes as long as its start: up to 32 take 4 us, 1,024 floats 16 (H100, these in a
+recorded network)."""
 PARTS_PER_SM, MOST_IN_PARTS, COUNTED_AT_ONCE = 6.0, 64.0, 16.0
 """Blocks of a multiprocessor that share a topk's rows (40 registers a thread), and elements of a thread."""
 COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
@@ -167,7 +168,7 @@ _ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_RO
 SHARED_KERNELS: Final = (*COLUMN_WISE, *_ROW_WISE)
 _SHARED_RULES: Final = ((COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
 _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
-"""Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
+"""Kernels whose work beside elements is a row's: a block that ends with it, passes over a byte of a sort's keys."""
 
 
 def streamed_blocks(problems: ReductionProblems) -> tuple[Floats, Floats]:
@@ -183,7 +184,7 @@ def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
     return single(waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0)))
 
 
-_Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
+_Rule = Callable[[ReductionProblems], tuple[Floats | float, Floats | float, Floats | float]]
 """Problems of one kind -> blocks, threads, steps."""
 
 
@@ -298,18 +299,20 @@ def _parts(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, float, Fl
     each = np.ceil(problems.rows * columns / (fleet.sm_count * PARTS_PER_SM * POOL_THREADS))
     each = np.clip(each, VECTOR, MOST_IN_PARTS)
     sharing = np.maximum(np.ceil(columns / (each * POOL_THREADS)), 1.0)
-    steps = columns / (sharing * POOL_THREADS) + sharing / COUNTED_AT_ONCE
+    steps = np.minimum(each, np.ceil(columns / POOL_THREADS)) + sharing / COUNTED_AT_ONCE
     return problems.rows * sharing, POOL_THREADS, passes * steps
+
+
+def _top_rows(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """A block per row, of whole warps."""
+    threads = np.clip(np.ceil(problems.columns / WARP) * WARP, WARP, MOST_THREADS)
+    return problems.rows, threads, np.ceil(problems.columns / threads)
 
 
 def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     """A block per row, or several short rows."""
     taken = VECTOR * FUSED_THREADS
     return np.minimum(problems.rows, problems.elements / taken), FUSED_THREADS, np.ceil(problems.columns / taken)
-
-
-def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
-    return problems.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE
 
 
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -351,10 +354,6 @@ def _table_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats
     return np.ceil((parts + rows) * wide / threads), threads, steps
 
 
-def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
-
-
 def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """A block per row, whose threads take 16 bytes at a time (`SoftMax_getBlockSize`)."""
     taken = VECTOR * np.where(is_half(problems), 2.0, 1.0)
@@ -365,7 +364,7 @@ def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floa
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """One block (`nll_loss_threads`), or one per image and part of its pixels, of known threads."""
     rows = problems.rows
-    usual = np.clip(last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS)
+    usual = np.clip(2.0 ** np.round(np.log2(np.maximum(rows // PICKED_PER_THREAD, 1.0))), WARP, MOST_THREADS)
     threads = np.where(problems.columns > 1, problems.columns, usual)
     return np.ones(rows.shape), threads, np.ceil(rows / threads)
 
@@ -382,12 +381,14 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
         (RowKernel.FUSED_FORWARD, RowKernel.FUSED_BACKWARD, RowKernel.COMPILED_FORWARD, RowKernel.COMPILED_BACKWARD),
         _fused,
     ),
-    ((RowKernel.COMPILED_REDUCE,), _reduce),
+    ((RowKernel.COMPILED_REDUCE,), lambda found: (found.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE)),
     ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
     ((RowKernel.GATHER_ROWS,), _by_row(WARP, taken=np.inf)),
     ((RowKernel.ROOT_NORM,), _by_row(ROW_THREADS)),
-    ((RowKernel.TOP_ROWS,), _by_row(MOST_THREADS, taken=1.0)),
-    ((RowKernel.TABLE_FEW,), _few_lookups),
+    ((RowKernel.TOP_ROWS,), _top_rows),
+    # Passes in turn for each byte of a key; what many rows take are instructions.
+    ((RowKernel.SORT_ROWS,), lambda problems: (1.0, POOL_THREADS, problems.run)),
+    ((RowKernel.TABLE_FEW,), lambda problems: (np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows)),
     ((RowKernel.TABLE_GRADIENT,), _table_gradient),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),

@@ -33,7 +33,11 @@ USEFUL_L2: Final = 0.8
 DIRTY_L2: Final = 0.5
 """Of its size, what was written before and must go to DRAM first: H100's and H200's sums after a fill take 7 to 10 us
 longer than after themselves, however large. Kernels that write much leave as much behind as they found."""
+INPUT_FLOPS, PARAMETER_LOAD = 11.0, 0.5
+"""Of a row norm's gradients: operations per element without those of more than one sum, which tell layer norm from RMS
+norm; part of a step of their sums that is a load."""
 MOST_PRESSURE: Final = 1e6
+LEAST_DIGITS, DIGIT_BYTES = 128.0, 256.0  # columns, and bytes of their keys, that a block sorts by digits, at least
 CODE_US: Final = 2.0
 """What a sum of columns takes longer where other kernels ran since, as its long code must be fetched again. Sweeps,
 which repeat one call, cannot show it. The form was found with our recorded networks in sight; A100's recorded training
@@ -50,7 +54,7 @@ PARAMETERS: Final = (
 """By kernel: instructions per element, cycles of a block before its steps, and of each step; `unit_instructions` are of
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
-topk's (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, as long per further 1,024 columns),
+topk's and sorts' (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, each 1,024 columns),
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
 POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
@@ -76,7 +80,8 @@ _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.S
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 _LOADING: Final = np.ones(len(RowKernel))
-_LOADING[[RowKernel.TABLE_GRADIENT, RowKernel.SCAN, RowKernel.TOP_ROWS]] = 0.0, launch.SCAN_LOAD, 0.0
+_LOADING[RowKernel.SCAN] = launch.SCAN_LOAD
+_LOADING[[RowKernel.TABLE_GRADIENT, RowKernel.SORT_ROWS, *launch.TOP_KERNELS]] = 0.0
 """Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree. A table's
 gradient starts with kernels that sort its keys: what it walks over then is as after a fill. A step of topk is 16 or
 more counts of digits, of which the first alone loads from afar."""
@@ -140,17 +145,14 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
     loading = np.where(_is_filled(problems), 0.0, np.maximum(problems.launches - 1.0, 0.0))
-    ending = single(np.where(is_apart, 0.0, last * walk.last_steps) + shared["next_load_cycles"] * loading)
-    apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
+    apart_cycles, adding = _parameter_cycles(problems, walk.last_steps, shared)
+    ending = single(np.where(is_apart, adding, last * walk.last_steps) + shared["next_load_cycles"] * loading)
     sms = single(np.asarray(fleet.sm_count))
     waves = _waves(kernel, fleet, walk, shared["rounding"])
     between = np.where(is_sorted | (kernel == RowKernel.TOP_PARTS), np.float32(0.0), latency)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
     again = walked * single(_REREAD[kernel] * (1.0 - walk.held))
-    late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
-    # Blocks of a persistent kernel read again what they did not keep when all have read their channels.
-    tile = own * single(launch.TILE_CHANNELS / np.maximum(problems.rows, launch.TILE_CHANNELS))
-    late = np.minimum(np.where(_IS_PERSISTENT[kernel], tile, late), own)
+    late = _late(problems, own, waves, shared["reread_ratio"])
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
     block_ms = np.float32(shared["block_cycles"]) * (cycle_ms / sms)
@@ -159,15 +161,17 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # A block that sorts a row has an SM of its own while there are some.
     alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
     issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
-    # A block that holds its channel first reads, then computes, all blocks alike.
-    apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, np.float32(0.0))
+    # A block that holds its channel first reads, then computes, all blocks alike; so do the first that walk twice.
+    first_ms = walked * single(_REREAD[kernel]) * cold * dram / waves
+    apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, first_ms)
     own_ms = _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, single(walk.blocks) * block_ms)
     busy_ms = (latency + ending) * cycle_ms + apart_ms + own_ms
     is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms) + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
-    is_lost = _cold(streamed * kept + own)
+    is_lost = _cold(np.where(is_apart, np.float32(0.0), streamed * kept) + own)
     steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
-    apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
+    gradient = apart_cycles * (1.0 - PARAMETER_LOAD * (1.0 - hot) * (1.0 - is_lost))
+    apart_ms = single((gradient + shared["column_elements_step_cycles"] * steps) * cycle_ms)
     blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
     written = np.where(_is_filled(problems), dram / single(gpu_physics.fill_ratio(fleet)), dram)
     issue_ms = single(_streamed_instructions(problems, shared)) * lanes
@@ -196,6 +200,28 @@ def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Map
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
 
 
+def _late(problems: ReductionProblems, own: Singles, waves: Singles, ratio: float) -> Singles:
+    """Return what is read before a row is again, over L2's useful size: what all blocks at work read twice, or all
+    channels of a persistent kernel's tile."""
+    tile = own * single(launch.TILE_CHANNELS / np.maximum(problems.rows, launch.TILE_CHANNELS))
+    late = own * single(_REREAD[problems.kernel] * ratio) / waves
+    return np.minimum(np.where(_IS_PERSISTENT[problems.kernel], tile, late), own)
+
+
+def _parameter_cycles(
+    problems: ReductionProblems, steps: Floats, shared: Mapping[str, float]
+) -> tuple[Singles, Singles]:
+    """Return what the sums of a row norm's parameter gradients wait for in turn, then adding up their parts; else 0.
+
+    A step is a load, as long as two sums, and a sum per parameter.
+    """
+    sums = np.clip(problems.flops / np.maximum(problems.elements, 1.0) - INPUT_FLOPS, 1.0, 2.0)
+    sums = np.where((problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0), sums, 0.0)
+    parts = sums * launch.PARTS_STEPS * (problems.rows > launch.LONGEST_GRADIENT)
+    chain = shared["parameter_step_cycles"] * (2.0 + sums) * steps * (sums > 0.0)
+    return single(chain), single(shared["reduce_columns_step_cycles"] * parts)
+
+
 def _is_filled(problems: ReductionProblems) -> Mask:
     """Say of which ops the one other kernel writes zeros, and loads nothing."""
     kernels = (RowKernel.PICK, RowKernel.TABLE_FEW, RowKernel.SCATTER, RowKernel.INDEX_ADD)
@@ -203,11 +229,14 @@ def _is_filled(problems: ReductionProblems) -> Mask:
 
 
 def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float]) -> Floats:
-    """Return thread instructions of what is streamed; 0 where bytes alone bind it."""
+    """Return thread instructions of what is streamed, or of sorting what a topk found; 0 where bytes alone bind it."""
     code = np.maximum(problems.streaming, 0)
     each = _by_name("instructions", shared)[code] * problems.elements
     by_thread = _by_unit(shared)[code] * launch.streamed_blocks(problems)[1]
-    return np.where(problems.streaming >= 0, each + by_thread, 0.0)
+    start = shared["sort_rows_unit_instructions"] * (problems.run >= DIGIT_BYTES) / LEAST_DIGITS
+    sorting = problems.rows * problems.run * (shared["sort_rows_instructions"] + start)
+    is_sorted = _IS_TOP[problems.kernel] & (problems.run > 1.0)
+    return np.where(problems.streaming >= 0, each + by_thread, np.where(is_sorted, sorting, 0.0))
 
 
 def _by_unit(shared: Mapping[str, float]) -> Floats:

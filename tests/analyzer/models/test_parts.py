@@ -63,7 +63,7 @@ def fitted(network: Network | None = None) -> Fitted:
         interval=IntervalTable(
             half_width=np.full((1, 5), 0.1),
             class_factor=np.array([[1.2], [1.5], [2.0]]),
-            seen_ratio=0.5,
+            seen_ratio=np.full(1, 0.5),
             reference=1.0,
             positions=positions,
             is_declared=np.zeros(1, dtype=bool),
@@ -187,7 +187,7 @@ def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class
     table = IntervalTable(
         half_width=np.arange(10.0).reshape(2, 5),
         class_factor=np.array([[1.0, 1.0], [1.0, 1.5], [1.0, 3.0]]),
-        seen_ratio=0.5,
+        seen_ratio=np.full(2, 0.5),
         reference=2.0,
         positions=gpu_positions(build_fleet([h100])),
         is_declared=np.array([True, False]),
@@ -208,7 +208,7 @@ def test_where_nothing_like_a_gpu_was_measured_the_widest_class_counts() -> None
     table = IntervalTable(
         half_width=np.ones((2, 5)),
         class_factor=np.array([[1.0, 1.2], [1.5, 4.0], [3.0, 2.0]]),
-        seen_ratio=0.5,
+        seen_ratio=np.full(2, 0.5),
         reference=2.0,
         positions=gpu_positions(fleet),
         is_declared=np.array([False, False]),
@@ -220,7 +220,7 @@ def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> No
     table = IntervalTable(
         half_width=np.ones((1, 5)),
         class_factor=np.full((3, 1), 0.4),
-        seen_ratio=0.5,
+        seen_ratio=np.full(1, 0.5),
         reference=2.0,
         positions=gpu_positions(build_fleet([find_gpu(CATALOG, "L40S")])),
         is_declared=np.zeros(1, dtype=bool),

@@ -259,7 +259,9 @@ def test_rows_that_are_no_whole_vectors_are_looked_up_by_element() -> None:
     assert kernels == [None, RowKernel.GATHER_ROWS]
 
 
-@pytest.mark.parametrize(("count", "run", "launches"), [(1, 1, 1), (5, 128 * 4, 2), (1000, 1024 * 4, 2)])
+@pytest.mark.parametrize(
+    ("count", "run", "launches"), [(1, 1, 1), (5, 32 * 4, 2), (40, 128 * 4, 2), (1000, 1024 * 4, 2)]
+)
 def test_several_of_the_largest_are_sorted_by_another_kernel(count: int, run: int, launches: int) -> None:
     work = work_of("aten::topk", Signature((tensor(2, 2000), count)))
     assert work is not None
