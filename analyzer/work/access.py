@@ -21,22 +21,22 @@ WORD_BYTES: Final = 4
 IN_TURN, WORDS_IN_TURN = 4, 2
 """Elements of a thread of the kernel without vectors, narrower than a word and others (`launch_legacy_kernel` in
 CUDALoops.cuh); as a store may change what the next load reads, they come one after another."""
-TURN_SHARE: Final = 0.8
-"""Of an element's operations, where a thread's own part is shared by four elements, not by two. Read off H100's
-gradients of averages in two formats, of the shapes that train."""
+TOUCH_OPERATIONS: Final = 6.0
+"""Of a load or store of one element, with its address and its bound. Read off strided kernels in networks recorded on
+H100 and H200, whose operands lie in L2: 58 to 75 cycles of a lane for two dims, 12 more for each further one."""
 BLOCK_ELEMENTS: Final = 512
 """Results of a block of the kernel without vectors, four of each of 128 threads; its first level keeps sectors."""
 DIVISION_OPERATIONS: Final = 5
 """Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
-WIDENING_OPERATIONS: Final = 28.0
+WIDENING_OPERATIONS: Final = 38.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
 (`unrolled_elementwise_kernel` with `LoadWithCast`), each element behind a branch over formats and so in turn. Read off
 H100's casts."""
 VECTOR_BYTES: Final = 16
 JOINED_OPERATIONS: Final = 16.0
 """Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's of two."""
-TRUE_DIVISION_OPERATIONS: Final = 24
+TRUE_DIVISION_OPERATIONS: Final = 29
 """Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
 instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that
 concatenate on RTX 3090."""
@@ -60,6 +60,11 @@ class Access:
     """What another kernel of the op moved before it: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: float = 0.0
     """As `sector_bytes`, of that other kernel."""
+    loads: int = 1
+    """Of an element, each of which tells where the next one lies."""
+    functions: int = 0
+    """Divisions, roots, exponentials beside them, error functions and random numbers of an element: branches whose code
+    a kernel fetches before it goes on."""
     link_us: float = 0.0
     """What is waited for beside the GPU: a write to the host's memory."""
 
@@ -74,7 +79,8 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None
-    operands = [item for item in tensors if item.element_count > 1]
+    # A tensor without dims may be a number that the host gives; any other of one element is broadcast.
+    operands = [item for item in tensors if item.shape]
     if any(not _has_strides(item) or len(item.shape) > len(result.shape) for item in operands):
         return None
     dims = sorted((at for at, size in enumerate(result.shape) if size > 1), key=lambda at: abs(_strides(result)[at]))
@@ -86,14 +92,14 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     if count == 1 and all(step[0] == 1 for step in steps):
         return Access(operations=WIDENING_OPERATIONS, in_turn=IN_TURN) if _widens(operands, result) else None
     is_narrow = DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES
-    in_turn, shared = (IN_TURN, TURN_SHARE) if is_narrow else (WORDS_IN_TURN, 1.0)
-    operations = shared * count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
+    operations = count * (DIVISION_OPERATIONS + len(steps)) + TOUCH_OPERATIONS * len(steps)
+    operations += _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
     return Access(
         operations=operations,
         sector_bytes=sectors,
         scattered=sum(_turns(item, step[0]) for item, step in zip((result, *operands), steps, strict=True)),
-        in_turn=in_turn,
+        in_turn=IN_TURN if is_narrow else WORDS_IN_TURN,
     )
 
 
@@ -122,7 +128,9 @@ def joined_access(tensors: Sequence[TensorSpec], dim: int, element_bytes: float)
     parts = [prod(item.shape[dim:]) * element_bytes for item in tensors if item.shape and dim < len(item.shape)]
     if is_plain and all(part % VECTOR_BYTES == 0 for part in parts):
         return Access(operations=JOINED_OPERATIONS * min(element_bytes / 4.0, 1.0))
-    return Access(operations=max((len(item.shape) for item in tensors), default=1) * TRUE_DIVISION_OPERATIONS)
+    return Access(
+        operations=max((len(item.shape) - 1 for item in tensors), default=0) * TRUE_DIVISION_OPERATIONS, functions=2
+    )
 
 
 def _is_contiguous(tensor: TensorSpec) -> bool:

@@ -25,7 +25,7 @@ from .arguments import (
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
-ROLL_OPERATIONS: Final = 88.0
+ROLL_OPERATIONS: Final = 96.0
 """Integer operations of an element that is rolled: 64-bit divisions. Read off a Swin transformer's recording."""
 LINK_US: Final = 0.4
 """Of a few bytes to the host over a kernel of as many (1.4 and 1.5 us in networks recorded on H100 and H200)."""
@@ -208,7 +208,8 @@ def dropout(signature: Signature, *, mask_dtype: str) -> Work:
     """Return the result and its mask."""
     x = tensor_at(signature, 0)
     written = x.size_bytes + bytes_of(x.element_count, mask_dtype)
-    return _random_work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
+    work = _random_work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
+    return replace(work, access=Access(functions=2))
 
 
 def fill_random(signature: Signature, *, flops: int) -> Work:
@@ -217,7 +218,8 @@ def fill_random(signature: Signature, *, flops: int) -> Work:
     `flops` per element turn uniform bits into the distribution.
     """
     x = result_at(signature) or tensor_at(signature, 0)
-    return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
+    work = _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
+    return replace(work, access=Access(functions=1))
 
 
 def randperm(signature: Signature) -> Work:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .access import access_of
+from .access import Access, access_of
 from .arguments import LackingArgumentError, argument_at, result_at, result_tensors, tensor_at, tensors_at
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
@@ -28,10 +28,11 @@ def pointwise(
     flops: int,
     out_dtype: str | None = None,
     is_float: bool = False,
+    functions: int = 0,
 ) -> Work:
     """Return the work of an op whose result is the broadcast of the tensors at these positions.
 
-    Scalars may follow. `is_float`: integer inputs become float32.
+    Scalars may follow. `is_float`: integer inputs become float32. `functions`: as in `Access`; numbers divide by none.
     """
     inputs = tensors_at(signature, *positions)
     if not inputs:
@@ -43,7 +44,10 @@ def pointwise(
     if result is None:
         result = TensorSpec(out_dtype or dtype, broadcast_shape(*[tensor.shape for tensor in inputs]))
     work = _work(flops * result.element_count, total_bytes(inputs), tensor_bytes(result), dtype)
-    return replace(work, access=access_of(inputs, result_at(signature)))
+    access = access_of(inputs, result_at(signature))
+    if functions and len(inputs) == len(positions) and all(item.shape for item in inputs):
+        access = replace(access or Access(), functions=functions)
+    return replace(work, access=access)
 
 
 def sum_of_two(signature: Signature) -> Work:
@@ -59,11 +63,11 @@ def multiply_add(signature: Signature) -> Work:
     return pointwise(signature, positions=(0, 1) if is_square else (0, 1, 2), flops=3)
 
 
-def gelu(signature: Signature, *, positions: tuple[int, ...], flops: dict[str, int]) -> Work:
+def gelu(signature: Signature, *, positions: tuple[int, ...], flops: dict[str, int], functions: int) -> Work:
     """GELU or its backward; the approximation's name follows the tensors."""
     approximation = argument_at(signature, len(positions))
     name = approximation if isinstance(approximation, str) else "none"
-    return pointwise(signature, positions=positions, flops=flops.get(name, flops["none"]))
+    return pointwise(signature, positions=positions, flops=flops.get(name, flops["none"]), functions=functions)
 
 
 def where(signature: Signature) -> Work:

@@ -117,9 +117,9 @@ def nonzero(signature: Signature) -> Work:
     """List the coordinates of non-zero elements; how many is known only from the recorded result."""
     x = tensor_at(signature, 0)
     work = _work(x.element_count, tensor_bytes(x), total_bytes(result_tensors(signature)), x.dtype)
-    # CUB counts, the count is copied to the host, then CUB selects by two kernels: all is read twice.
+    # CUB counts by two kernels, copies the count to the host, selects by two, and waits twice for other blocks.
     streamed = work.moved_bytes + x.size_bytes
-    dims = RowDims(rows=1, columns=x.element_count, kernel=RowKernel.STREAM, streamed_bytes=streamed, launches=4)
+    dims = RowDims(rows=1, columns=x.element_count, kernel=RowKernel.STREAM, streamed_bytes=streamed, launches=7)
     return replace(work, dims=dims)
 
 
@@ -269,7 +269,7 @@ def _sorted_size(signature: Signature, x: TensorSpec, dim: int) -> int:
 def _gather_work(source: TensorSpec, indices: tuple[TensorSpec, ...], count: int) -> Work:
     gathered = min(bytes_of(count, source.dtype), tensor_bytes(source))
     work = _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
-    return replace(work, access=INDEXED)
+    return replace(work, access=replace(INDEXED, loads=2))
 
 
 _work = partial(build_work, Family.INDEXING)

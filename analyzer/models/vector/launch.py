@@ -72,6 +72,8 @@ class VectorLaunch:
     """Of the first blocks alone, whose instructions and parameters no cache holds yet."""
     latency_cycles: Floats
     """Of one block, from its first load to its last store."""
+    chain_cycles: Floats
+    """Of one block, in which it computes, whatever its loads wait for: addresses, and functions of many branches."""
     instructions: Floats
     """Thread instructions of the whole grid but those of `flops`."""
     flops: Floats
@@ -107,7 +109,10 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     ratio = np.where(is_half, shared["half_softmax_ratio"], 1.0) * np.where(is_crowded, 2.0, 1.0)
     each, issued = (np.where(is_warp, ratio, 1.0) * part for part in (each, issued))
     turns = np.clip(np.ceil(problems.elements / narrow.threads), 1.0, problems.in_turn)
-    first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * turns, each)
+    chain = shared["index_cycles"] * problems.index_operations * np.where(is_in_turn, turns, 1.0)
+    chain = np.where(kind == VectorKernel.ELEMENTWISE, chain + shared["function_cycles"] * problems.functions, 0.0)
+    waits = shared["turn_cycles"] * turns * np.maximum(problems.loads, 1.0)
+    first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, waits, each)
     # Where little is stored, loads do not wait for stores: two of them are under way.
     is_read = (kind == VectorKernel.LIST) & (problems.written_bytes < problems.read_bytes / LEAST_WRITTEN)
     each = np.where(is_read, each / 2, each)
@@ -129,6 +134,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         threads=threads,
         start_cycles=np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_start_cycles"], 0.0),
         latency_cycles=latency,
+        chain_cycles=chain,
         instructions=work
         + (
             shared["index_instructions"] * problems.index_operations

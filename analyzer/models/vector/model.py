@@ -5,11 +5,12 @@ A kernel's time is a soft maximum of four resources, each used at its own pace, 
     t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + launches * (t0 + c0/clk) + T1
 
 Td: bytes that miss L2, because of what was moved since their last use or because a row's second reading comes late,
-over the DRAM rate that kernels reach; Tl: all bytes, and whole sectors of scattered reads, over the L2 rate; Ti:
-instructions over the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and
-reductions, but for an elementwise kernel's first, T1. Kernels over lists, and beside HBM those that take elements in
-turn, wait without asking for more: there the longer of Td and Tl joins Ti and Tw by squares (of lists, whose blocks
-compute between their loads, Ti + Tw). What another kernel of the op moves before comes on top.
+over the DRAM rate that kernels reach (in a network L2 takes what is written, as far as it holds it); Tl: all bytes, and
+whole sectors of scattered reads, over the L2 rate; Ti: instructions over the SMs' issue rate; Tw: waves of blocks, each
+as long as one block's chain of dependent loads and reductions, but for an elementwise kernel's first, T1. Kernels over
+lists, and beside HBM those that take elements in turn, wait without asking for more: there the longer of Td and Tl
+joins the rest by squares. That is Ti + Tw for lists, whose blocks compute between their loads; else Tw joined with Ti,
+or with the start of blocks where that takes longer. What another kernel of the op moves before comes on top.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles, fourth, single
+from ....arrays import Codes, Floats, Mask, Singles, fourth, single
+from ....records import replace
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
 from ..frame import gpu_physics
@@ -35,6 +37,7 @@ _LONGEST_SINGLE: Final = 1e9
 """Its fourth power still is a single float; in microseconds a quarter of an hour."""
 
 
+_PLAIN: Final = (VectorKernel.LIST, VectorKernel.ELEMENTWISE)
 _IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC))
 
 
@@ -46,7 +49,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 PARAMETERS: Final = (
-    *gpu_physics.COPY_PARAMETERS,
+    *(replace(x, class_spread=0.03 * (x.name == "hbm_efficiency"), only=HOPPER) for x in gpu_physics.COPY_PARAMETERS),
     *priors("vector"),
     *priors("vector, apart", CLASS_NAMES),
     *priors("vector, kinds", CLASS_NAMES),
@@ -66,7 +69,13 @@ there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels o
 traces, as `measurements/vector.py` says. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and
 `held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size start two loads from
 DRAM later, of a page table and of code. A layer norm's step is two loads and Welford's update between. Hopper's latency
-of plain kernels has a small spread: large tensors do not tell it, small kernels need it."""
+of plain kernels has a small spread: large tensors do not tell it, small kernels need it. `floor_cycles`: membench's
+periods less that load are 0.43 us and 840 cycles. HBM3 copies at 0.9 of the datasheet, HBM2 at 0.95.
+`hopper_l2_bytes_per_cycle_per_sm`: own rows of 2 to 34 MB; older kernels took halves eight bytes at a time and show 17
+on A100. `written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB
+hardly wait for what they write and small ones take 0.1 us more than in a loop. `block_cycles`: as lookups'; strided
+kernels in fp32, 256 elements a block, take 0.6 ns a block. `function_cycles`: 0.25 us for a division, twice that with
+an exponential (own rows). `index_cycles`: four until the next, and other warps."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -90,34 +99,42 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     cycle_us = 1e6 / fleet.clock_hz
     moved = single(problems.read_bytes + problems.written_bytes)
     again, sectors = single(launch.rereads * problems.read_bytes), single(problems.sector_bytes)
-    per_hot_byte = single(1.0 / _hot_bytes(fleet, shared))
+    per_hot_byte, per_held = single(1.0 / _hot_bytes(fleet, shared)), single(1.0 / fleet.l2_cache_bytes)
     own = moved * per_hot_byte
     cold = _cold((moved + single(problems.moved_since_bytes)) * per_hot_byte)
+    is_plain, is_elementwise = np.isin(problems.kind, _PLAIN), problems.kind == VectorKernel.ELEMENTWISE
+    is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
+    is_between = _follows_another(problems, fleet)
+    evicted = np.where(is_between & ~is_filled, _miss(moved * per_held / shared["written_l2_ratio"]), cold)
     resident = np.floor(single(fleet.threads_per_sm) / single(launch.threads))
     resident = np.minimum(np.maximum(resident, 1.0), gpu_physics.MAX_BLOCKS_PER_SM)
     first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
-    is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
     written = np.where(is_filled, dram / single(gpu_physics.fill_ratio(fleet)), dram)
-    dram_us, l2_us = (moved + again * miss) * cold * written, (moved + again + sectors) * cached
+    missed = (single(problems.read_bytes) + again * miss) * cold + single(problems.written_bytes) * evicted
+    dram_us, l2_us = missed * written, (moved + again + sectors) * cached
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
-    is_plain = np.isin(problems.kind, (VectorKernel.LIST, VectorKernel.ELEMENTWISE))
     hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
-    # What is broadcast or filled waits for DRAM in its stores alone.
+    # What is broadcast waits for DRAM in its stores alone, what is filled for nothing.
     read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read)
-    first_us = np.where(problems.kind == VectorKernel.ELEMENTWISE, wait, 0) * single(cycle_us)
+    wait = np.where(is_filled & is_plain & is_nvidia(fleet), 0, wait) + single(launch.chain_cycles * is_nvidia(fleet))
+    first_us = np.where(is_elementwise, wait, 0) * single(cycle_us)
     wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us) - first_us
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
+    # Blocks start no faster than so; those that take elements in turn are short enough to wait for it.
+    started_us = single(launch.blocks * (problems.in_turn > 1)) * single(
+        shared["block_cycles"] * cycle_us / fleet.sm_count
+    )
     # Lists take few, long blocks: the SM that has most of them ends last. Blocks that wait leave the memory idle, but
     # not GDDR, whose queue is longer than their waits (seen in timm's networks on RTX 3090 and 4090).
     per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
     is_list, worked_us = problems.kind == VectorKernel.LIST, issue_us * np.ceil(per_sm) / per_sm
-    worked_us = np.where(is_list, worked_us + wave_us, np.hypot(worked_us, wave_us))
+    worked_us = np.where(is_list, worked_us + wave_us, _joined(np.maximum(worked_us, started_us), wave_us))
     waiting_us = np.hypot(np.maximum(dram_us, l2_us), worked_us)
     is_waiting = is_list | ((problems.in_turn > 1) & fleet.has_hbm)
     busy_us = np.where(is_waiting, waiting_us, busy_us) + first_us
@@ -129,9 +146,20 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
-    floor_us = floor_us + np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)
+    added_us = np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)
+    floor_us = floor_us + added_us + is_between * single(shared["switched_us"])
     time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)
+
+
+def _follows_another(problems: VectorProblems, fleet: Fleet) -> Mask:
+    """Say which elementwise kernels run in a network, after others.
+
+    There L2 keeps what is written until others need the room, but the code was another kernel's. In a loop of one call,
+    or after a flush, the lines that make room are as dirty.
+    """
+    is_known = (problems.moved_since_bytes > 0) & np.isfinite(problems.moved_since_bytes)
+    return np.asarray(is_known & (problems.kind == VectorKernel.ELEMENTWISE) & is_nvidia(fleet))
 
 
 def _event(problems: VectorProblems, time_ns: Floats, fleet: Fleet, shared: Mapping[str, float]) -> Floats:
@@ -170,7 +198,8 @@ def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 
 def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of the second level: so much per SM, but where DRAM is fast, well over its rate."""
-    by_sms = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
+    width = np.where(is_hopper(fleet), values["hopper_l2_bytes_per_cycle_per_sm"], values["l2_bytes_per_cycle_per_sm"])
+    by_sms = width * fleet.sm_count * fleet.clock_hz
     return fleet.l2_ratio * np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
 
 

@@ -80,8 +80,10 @@ class VectorProblems:
     in_turn: Floats
     before_bytes: Floats
     before_sector_bytes: Floats
+    loads: Floats
+    functions: Floats
     link_us: Floats
-    """These seven as in `Access`, whose `operations` the first are."""
+    """These nine as in `Access`, whose `operations` the first are."""
     is_by_profiler: Floats
     """1: kernels as older profilers show them, longer by `profiler_us`; 0: as torch 2.11's does, and as predicted."""
     is_stand_in: Floats

@@ -188,6 +188,8 @@ def moves() -> VectorProblems:
         before_sector_bytes=np.zeros(COUNT),
         is_by_profiler=np.zeros(COUNT),
         is_stand_in=turns(0.0, 0.0, 1.0),
+        loads=turns(1.0, 1.0, 2.0, of=2),
+        functions=turns(0.0, 0.0, 1.0, 2.0, of=4),
         link_us=turns(0.0, 0.0, 0.0, 0.4, of=3),
     )
 

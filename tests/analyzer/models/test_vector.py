@@ -315,7 +315,7 @@ def test_operands_that_left_the_cache_take_longer(kind: VectorKernel, name: str)
     hot, warm, cold = (
         time_on(problem(kind, rows, moved_since=moved), name) for moved in (0.0, 0.1 * l2_bytes, float("inf"))
     )
-    assert hot == pytest.approx(warm, rel=0.02)
+    assert hot == pytest.approx(warm, rel=0.02, abs=105)  # ns: in a network another kernel's code lies there
     assert cold > hot
     moved = 2 * rows * 4096 * 4
     assert cold > moved / find_gpu(load_catalog(), name).memory_bandwidth_bytes_per_s * 1e9
@@ -324,7 +324,7 @@ def test_operands_that_left_the_cache_take_longer(kind: VectorKernel, name: str)
 def test_a_tensor_longer_than_the_cache_is_cold_whatever_ran_before() -> None:
     again, after, flushed = (time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0, 1e15, np.inf))
     assert after == pytest.approx(again, rel=1e-3)
-    assert flushed - after == pytest.approx(0.5e3, rel=0.1)  # not even code is left where a sweep flushed the cache
+    assert flushed - again == pytest.approx(0.5e3, rel=0.1)  # not even code is left where a sweep flushed the cache
 
 
 def test_a_write_to_the_host_waits_for_the_link() -> None:
@@ -337,7 +337,7 @@ def test_a_write_to_the_host_waits_for_the_link() -> None:
 def test_the_first_loads_of_a_kernel_come_before_what_it_moves() -> None:
     """What fills 2/3 of H100's threads once takes as much longer than one element as its bytes take through L2."""
     few, more = (time_on(problem(rows=1, columns=n), "H100 SXM5 80GB") for n in (1, 1 << 19))
-    assert more - few > 0.9e9 * 8 * (1 << 19) / (1.8 * fleet_of("H100 SXM5 80GB").bandwidth_bytes_per_s[0])
+    assert more - few > 0.9e9 * 8 * (1 << 19) / (2.1 * fleet_of("H100 SXM5 80GB").bandwidth_bytes_per_s[0])
 
 
 def test_kernels_alike_take_their_time_each() -> None:

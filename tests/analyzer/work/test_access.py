@@ -34,7 +34,7 @@ COUNT = 64 * 96 * 56 * 56
     [
         ("aten::relu", (FIRST,), FIRST),
         ("aten::add", (LAST, LAST), LAST),
-        ("aten::mul", (FIRST, laid(1)), FIRST),
+        ("aten::mul", (FIRST, TensorSpec("float16", (), ())), FIRST),
         ("aten::clone", (LAST,), LAST),
         ("aten::clone", (laid(8, 16),), laid(8, 16)),
         ("aten::clone", (TensorSpec("float16", (8, 16)),), laid(8, 16)),
@@ -44,6 +44,13 @@ def test_operands_that_lie_as_the_result_need_no_arithmetic(
     name: str, arguments: tuple[Argument, ...], result: TensorSpec
 ) -> None:
     assert found(name, arguments, result).access is None
+
+
+def test_one_element_with_dims_is_broadcast() -> None:
+    """Only a tensor without dims may be a number; torch 2.11 ran mul of [1, 1, 4096] and [1, 1, 1] without vectors."""
+    access = found("aten::mul", (FIRST, laid(1)), FIRST).access
+    assert access is not None
+    assert access.operations > 0
 
 
 def test_a_transposed_read_takes_whole_sectors() -> None:
