@@ -271,7 +271,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
         interval=IntervalTable(
             half_width=arrays["interval.half_width"].astype(np.float64),
             class_factor=arrays.get("interval.class_factor", np.ones((len(GPU_CLASSES), len(arrays["anchor"])))),
-            seen_ratio=np.broadcast_to(arrays["interval.seen_ratio"], arrays["anchor"].shape),
+            seen_ratio=arrays["interval.seen_ratio"].astype(np.float64),
             reference=float(arrays["interval.reference"][0]),
             positions=arrays["interval.positions"].astype(np.float64),
             is_declared=arrays["interval.is_declared"].astype(bool),

@@ -132,7 +132,7 @@ def store_priors(name: str, folder: Path) -> None:
         "theta": np.zeros(theta_size(model.parameters, len(classes))),
         "interval.half_width": np.full((groups, len(SIZE_EDGES_NS) + 1), UNMEASURED_HALF_WIDTH),
         "interval.class_factor": np.ones((len(GPU_CLASSES), groups)),
-        "interval.seen_ratio": np.ones(groups),
+        "interval.seen_ratio": np.ones((groups, 1)),
         "interval.reference": np.full(1, np.inf),
         "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
         "interval.is_declared": np.ones(groups, dtype=np.uint8),

@@ -112,12 +112,11 @@ def fit_intervals(
     known = np.isin(chips, [item.chip for item in seen])
     rows = {item.chip: np.bincount(item.group, minlength=groups) for item in seen}
     measured = np.array([rows[chip] >= FEWEST_ROWS for chip in chips[known]]).reshape(-1, groups).T
+    needed = seen_ratios([(residuals_of(item, shrink, limit), pool.share[item.rows] >= part) for item in seen], table)
     return IntervalTable(
         half_width=table,
         class_factor=factor,
-        seen_ratio=seen_ratios(
-            [(residuals_of(item, shrink, limit), pool.share[item.rows] >= part) for item in seen], table
-        ),
+        seen_ratio=needed[:, [list(rows).index(chip) for chip in chips[known]]],
         reference=float(np.median(away)) if away else LONE_REFERENCE,
         positions=np.where(measured[..., None], positions[known], np.inf),
         is_declared=is_declared,
@@ -190,17 +189,29 @@ def _spread(needed: Sequence[Mapping[str, float]]) -> float:
 
 
 def seen_ratios(seen: Sequence[tuple[Residuals, Mask]], table: Floats) -> Floats:
-    """Return by what half-widths shrink on training chips for the wanted coverage there, at most 1, [groups].
+    """Return by what half-widths change on each training chip for the wanted coverage there, [groups, chips].
 
     Rows of a chip that the mask keeps tell of a group where they are `FEWEST_ROWS`, else all of its rows where these
-    are. The logarithm for a group counts by its rows, that of all groups as `FEWEST_ROWS` more.
+    are. A chip's logarithm counts by its rows, that of all chips as `FEWEST_ROWS` more; so does theirs beside that of
+    all groups.
     """
     parts = [(part.group, part.absolute / table[part.group, part.size], kept) for part, kept in seen]
-    logs = np.full(len(table), np.log(quantile_over_chips([ratio for _, ratio, _ in parts])) if parts else 0.0)
+    usual = np.log(quantile_over_chips([ratio for _, ratio, _ in parts])) if parts else 0.0
+    logs = np.full((len(table), len(parts)), usual)
     for row in range(len(table)):
         both = [(ratio[(group == row) & kept], ratio[group == row]) for group, ratio, kept in parts]
-        mine = [left if len(left) >= FEWEST_ROWS else every for left, every in both if len(every) >= FEWEST_ROWS]
-        if mine:
-            count, own = sum(map(len, mine)), np.log(max(quantile_over_chips(mine), LEAST_HALF_WIDTH))
-            logs[row] += (own - logs[row]) * count / (count + FEWEST_ROWS)
-    return np.asarray(np.minimum(np.exp(logs), 1.0))
+        told = [left if len(left) >= FEWEST_ROWS else every for left, every in both]
+        columns = [column for column, item in enumerate(told) if len(item) >= FEWEST_ROWS]
+        shared = _towards(usual, [told[column] for column in columns])
+        logs[row] = shared
+        for column in columns:
+            logs[row, column] = _towards(shared, [told[column]])
+    return np.asarray(np.exp(logs))
+
+
+def _towards(usual: float, parts: Sequence[Floats]) -> float:
+    """Return the logarithm of the ratio that parts need, with the usual one as `FEWEST_ROWS` rows more."""
+    if not parts:
+        return usual
+    count, own = sum(map(len, parts)), np.log(max(quantile_over_chips(parts), LEAST_HALF_WIDTH))
+    return float(usual + (own - usual) * count / (count + FEWEST_ROWS))

@@ -2,9 +2,9 @@
 
 Residuals are |log(measured / predicted)| of GPUs that the predicting weights never saw, every chip counting alike.
 A half-width h means the interval [t / e^h, t * e^h]; it is the 90 % quantile of the residuals of the same group and
-size, times a factor: on GPUs that nobody measured what their class needs (`class_factor`), on training GPUs what
-residuals there are of it (`seen_ratio`), and between, near a training GPU, between the two. A class is what memory
-and vendor say: that a GPU's datasheet is near a measured one's does not make their errors alike. A GPU of a generation
+size, times a factor: on GPUs that nobody measured what their class needs (`class_factor`), on training GPUs what its
+own residuals need (`seen_ratio`), and between, near a training GPU, between the two. A class is what memory and vendor
+say: that a GPU's datasheet is near a measured one's does not make their errors alike. A GPU of a generation
 or vendor that nobody measured gets the widest factor of all classes, and no credit for being near.
 """
 
@@ -44,7 +44,7 @@ class IntervalTable:
     class_factor: Floats
     """The factor on a GPU that nobody measured, [classes, groups]; 1 where declared."""
     seen_ratio: Floats
-    """The factor on a training GPU, at most 1; [groups]."""
+    """The factor on each training GPU, [groups, t]."""
     reference: float
     """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
@@ -91,8 +91,13 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 def distances(fleet: Fleet, positions: Floats) -> Floats:
     """Return the distance of each GPU from the nearest training GPU, [m] or [groups, m]; infinite without one."""
+    return np.asarray(_apart(fleet, positions).min(axis=-1, initial=np.inf))
+
+
+def _apart(fleet: Fleet, positions: Floats) -> Floats:
+    """Return the distance of each GPU from each training GPU, [m, t] or [groups, m, t]."""
     apart = gpu_positions(fleet)[:, None, :] - positions[..., None, :, :]
-    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=-1, initial=np.inf))
+    return np.asarray(np.sqrt((apart**2).sum(axis=-1)))
 
 
 def separations(fleet: Fleet, other: Fleet) -> Floats:
@@ -128,9 +133,12 @@ def factor_of(group: Codes, factor: Floats) -> Floats:
 
 def width_factors(table: IntervalTable, fleet: Fleet) -> Floats:
     """Return by what the half-widths of each group are multiplied on each GPU, [groups, m]."""
-    apart = distances(fleet, table.positions) / table.reference
-    unseen = table.class_factor[gpu_class(fleet)].T
-    seen = np.minimum(table.seen_ratio[:, None], unseen)
-    factor = seen + (unseen - seen) * np.minimum(apart / NEAR, 1.0)
+    unseen = factor = table.class_factor[gpu_class(fleet)].T
+    if table.positions.shape[-2]:
+        apart = np.broadcast_to(_apart(fleet, table.positions), (*unseen.shape, table.positions.shape[-2]))
+        nearest = apart.argmin(axis=-1)[..., None]
+        ratio = np.take_along_axis(np.broadcast_to(table.seen_ratio[:, None, :], apart.shape), nearest, axis=-1)
+        seen = np.minimum(ratio[..., 0], unseen)
+        factor = seen + (unseen - seen) * np.minimum(apart.min(axis=-1) / (table.reference * NEAR), 1.0)
     factor = np.where(is_untested(fleet), table.class_factor.max(axis=0)[:, None], factor)
     return np.where(table.is_declared[:, None], 1.0, factor)
