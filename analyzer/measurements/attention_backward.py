@@ -1,6 +1,7 @@
 """cuDNN's attention as measured alone, `ops/attention_backward.parquet`: its backward, and forward passes for prefill.
 
-Kernel times of the profiler, on operands that L2 does not hold.
+Kernel times of the profiler, on operands that L2 does not hold. The benchmark adds up kernels of cuDNN's name, so what
+clears the queries' gradients, a memset, is in none of them (`benchmark_single_sdpa.py` of cudnn-frontend).
 """
 
 from pathlib import Path
@@ -97,4 +98,5 @@ def _columns(table: MeasurementTable) -> dict[str, Any]:
         "copies": COLD_COPIES,
         "is_deterministic": table["deterministic"].astype(bool),
         "is_block_scaled": table["dtype"] == BLOCK_SCALED,
+        "lacks_clearing": 1,
     }

@@ -15,16 +15,19 @@ from ....specs.generations import (
     has_tf32,
     is_amd,
     is_async,
+    is_hopper,
     prefers_composable_kernel,
     prefers_cudnn_attention,
 )
 from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
 from ..frame.parameters import Values, priors
-from .problems import ArithmeticFormat, AttentionProblems, Dispatch
+from .problems import ArithmeticFormat, AttentionProblems, Dispatch, operand_bytes
 
 HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
 OWN_INSTRUCTIONS: Final = (AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
 """Compiled for Ampere's matrix instructions, whatever GPU they run on."""
+TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+NARROW_DIM, WIDE_DIM = 64.0, 192.0
 HALF_BYTES: Final = 2.0
 """Of a 16-bit operand."""
 MATH_LAUNCH_COUNT: Final = 4.0
@@ -127,6 +130,28 @@ def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values, is
 def is_trtllm(p: AttentionProblems) -> Mask:
     """Say which kernels are TensorRT-LLM's."""
     return np.asarray(p.kernel == AttentionKernel.TENSORRT_LLM)
+
+
+def held_ctas(p: AttentionProblems, fleet: Fleet) -> Floats:
+    """Return how many CTAs of torch's kernels share a multiprocessor, as warps, registers or shared memory allow."""
+    warps = np.where(p.arithmetic == ArithmeticFormat.FP32, 12.0, 16.0)
+    efficient = np.floor(warps / np.where(p.query_dim <= NARROW_DIM, 4.0, 8.0))
+    cudnn = np.select([p.query_dim <= NARROW_DIM, p.query_dim <= WIDE_DIM], [3.0, 2.0], 1.0)
+    flash = (p.kernel == AttentionKernel.FLASH2) | ((p.kernel == AttentionKernel.CUDNN) & ~has_tensor_memory(fleet))
+    kernels = [p.kernel == AttentionKernel.EFFICIENT, is_short_cudnn(p, fleet), flash & (operand_bytes(p) > 1)]
+    return np.select(kernels, [efficient, cudnn, 2.0], 1.0)
+
+
+def is_short_cudnn(p: AttentionProblems, fleet: Fleet) -> Mask:
+    """Say where cuDNN's tiles are of 64 rows, as its kernels' names say of 16-bit formats on Hopper."""
+    return np.asarray((p.kernel == AttentionKernel.CUDNN) & is_hopper(fleet) & (operand_bytes(p) > 1))
+
+
+def has_tiles(p: AttentionProblems, fleet: Fleet, rows: Floats) -> Mask:
+    """Say which tiles of `rows`, [r] from short to tall, kernels have, [..., r]: FlashAttention-2 tall ones alone."""
+    flash, is_wide = p.kernel == AttentionKernel.FLASH2, p.query_dim > WIDE_DIM
+    is_short = (p.kernel == AttentionKernel.EFFICIENT) | is_short_cudnn(p, fleet) | (flash & is_wide)
+    return np.where(rows == rows[-1], ~lift(is_short), ~lift(flash & ~is_wide))
 
 
 CLASS_NAMES: Final = ("sync", "async")

@@ -5,8 +5,8 @@ A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks o
            matrix = 4 * rows * dim / (FLOP per cycle * e), loads = 4 * rows * dim / (FLOP per cycle that they feed)
            exponentials = rows / exponentials per cycle
     work = seen keys * key + fix * (share of rows filled)             cycles of a CTA
-    Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps;
-           rounds * work where all are alike
+    Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps; torch's
+           go head by head: max(longest, CTAs / SM * work + longest / 2); rounds * work where all are alike
     Tm   = miss * bytes / DRAM rate
     t    = floor + (Tc'^p + Tm^p)^(1/p) + extra passes
 Tc' is Tc slowed to the power that the board sustains (`frame/gpu_physics.py`); the rate of the products depends on
@@ -37,21 +37,8 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, miss_ratio, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .kernels import (
-    CLASS_NAMES,
-    KILO,
-    PARAMETERS as KERNEL_PARAMETERS,
-    REFERENCE_DIM,
-    as_run,
-    dram_bytes_per_s,
-    fed_flops_per_cycle,
-    flash_efficiency,
-    floor_ns,
-    gpu_class,
-    is_trtllm,
-    lift,
-    speed_ratio,
-)
+from . import kernels
+from .kernels import KILO, NARROW_DIM, PARAMETERS as KERNEL_PARAMETERS, REFERENCE_DIM, TORCH_KERNELS, US
 from .problems import (
     SIZES,
     ArithmeticFormat,
@@ -74,15 +61,15 @@ SCORE_PASSES: Final = 6.0
 SCORE_BYTES: Final = 4.0
 """Without a fused kernel the scores are written, scaled (read and written), normalised (read and written) and read;
 PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
-NARROW_DIM: Final = 64.0
 
 TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2}
 """Spreads of what torch's forward passes on Hopper tell of kernels, which no table of decoding does."""
-TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
-DROPOUT_CYCLES: Final = {AttentionKernel.CUDNN: 0.23, AttentionKernel.EFFICIENT: 0.8, AttentionKernel.FLASH2: 0.07}
-"""What a random number for each score takes of a multiprocessor, whatever the head dim. No table has any: cuDNN's and
-the memory-efficient kernels' are read off recordings of BERT base and GPT-2 small on Hopper with and without dropout;
-flash attention's is a Philox draw (some hundred instructions) for 16 scores."""
+CUDNN_DROPOUT_CYCLES: Final = 0.23
+"""Of each score, read off the recordings that tell of the memory-efficient kernels'."""
+LONE_SHARE: Final = 0.28
+"""Of a CTA's time, what each one that is missing beside it costs: from trained shapes of few memory-efficient CTAs."""
+CLEARING_US: Final = 1.0
+"""A memset before cuDNN's kernels of Hopper: 0.7 to 1.2 us in own rows."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 ULTRA_EXPONENTIALS: Final = 2.0
@@ -104,9 +91,10 @@ within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a w
 of 1, as if nothing were known of the one chip that shows it; `emulated_exponentials_ratio`: cuDNN on Blackwell of data
 centres, whose kernels compute a part of the exponentials on the vector units (what FlashAttention-4's authors describe
 for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain product's; chosen
-with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_ratio`: blocks of torch's kernels share a multiprocessor, so that
-one begins while another computes. Of memory-efficient kernels on Hopper, in sight: `efficient_fp32_ratio`, of three
-products over a third of a 16-bit one's rate, and `efficient_narrow_ratio`, of head dims up to 64."""
+with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_kcycles`: what TensorRT-LLM's CTAs take to start and end before
+Hopper; those that share a multiprocessor hide it. `overlapping_sharpness`: the gradients', where CTAs load while others
+compute. Of memory-efficient kernels on Hopper, in sight: `efficient_fp32_ratio`, of three products over a third of a
+16-bit one's rate, and `efficient_narrow_ratio`, of head dims up to 64."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
@@ -137,6 +125,8 @@ class _Unit:
     """Of a CTA's fixed cycles, over the usual kernel's."""
     dropout_cycles: Floats
     """Of one SM, for a score; 0 where none is dropped."""
+    held: Floats
+    """CTAs that share a multiprocessor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +144,24 @@ class _Shape:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the tiles."""
-    p, v = as_run(problems, fleet), values
+    p, v = kernels.as_run(problems, fleet), values
     unit = _unit(p, fleet, v)
     if choice is None:
-        lifted = _Unit(*(lift(getattr(unit, name)) for name in _Unit.__slots__))
-        choice = np.argmin(_compute_ns(p, fleet, v, lifted, TILE_ROWS)[0], axis=-1)
+        lifted = _Unit(*(kernels.lift(getattr(unit, name)) for name in _Unit.__slots__))
+        cost = _compute_ns(p, fleet, v, lifted, TILE_ROWS)[0]
+        choice = np.argmin(np.where(kernels.has_tiles(p, fleet, TILE_ROWS), cost, np.inf), axis=-1)
     rows = TILE_ROWS[choice]
     free_ns, shape = _compute_ns(p, fleet, v, unit, rows)
     compute, slow = _throttled(fleet, v, unit, free_ns, shape.ctas * shape.keys * 4.0 * rows * unit.dim)
     dram, extra = _memory_ns(p, fleet, v)
-    floor = floor_ns(p, fleet, v)
-    sharpness = v["sharpness"]
+    floor = kernels.floor_ns(p, fleet, v) + kernels.is_short_cudnn(p, fleet) * CLEARING_US * US * fleet.launch_ratio
+    is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)
+    sharpness = np.where(is_overlapping, v["overlapping_sharpness"], v["sharpness"])
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time)
     # What the correction sees; NaN, so none, of encoders by kernels that no table has them of.
-    is_measured = (problems.is_causal == 1) | is_trtllm(problems) | (problems.kernel == AttentionKernel.CUDNN)
+    is_measured = (problems.is_causal == 1) | kernels.is_trtllm(problems) | (problems.kernel == AttentionKernel.CUDNN)
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
@@ -183,7 +175,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     # the matrix units multiply in (an FP8 cache is widened on older chips and under sliding windows), which share of
     # their rate the kernel reaches, what feeds operands, and what exponentials cost where cuDNN emulates them. All are
     # ratios of one peak, so that a GPU that was never measured takes them from its generation.
-    trtllm = is_trtllm(p)
+    trtllm = kernels.is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
@@ -195,15 +187,16 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
     element_bytes = np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p))
-    efficiency = np.where(trtllm, v["matrix_efficiency"], flash_efficiency(p, fleet, v))
-    fed = fed_flops_per_cycle(p, element_bytes, fleet, v)
-    efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v, np.isfinite(fed))
+    efficiency = np.where(trtllm, v["matrix_efficiency"], kernels.flash_efficiency(p, fleet, v))
+    fed = kernels.fed_flops_per_cycle(p, element_bytes, fleet, v)
+    efficiency = efficiency * kernels.speed_ratio(p, p.kernel, fleet, v, np.isfinite(fed))
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
     efficient = (p.kernel == AttentionKernel.EFFICIENT) & is_async(fleet)
     fp32 = efficient & (p.arithmetic == ArithmeticFormat.FP32)
     efficiency = efficiency * np.where(fp32, v["efficient_fp32_ratio"], 1.0)
     efficiency = efficiency * np.where(efficient & (p.query_dim <= NARROW_DIM), v["efficient_narrow_ratio"], 1.0)
-    is_torch = np.isin(p.kernel, TORCH_KERNELS)
+    is_torch, held = np.isin(p.kernel, TORCH_KERNELS), kernels.held_ctas(p, fleet)
+    torch_fix = v["torch_fix_kcycles"] / v["fix_kcycles"]
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
@@ -219,9 +212,10 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.select(
-            [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], v["torch_fix_ratio"]], 1.0
+            [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], torch_fix / held], 1.0
         ),
-        dropout_cycles=dropout_cycles(p, DROPOUT_CYCLES),
+        dropout_cycles=dropout_cycles(p, CUDNN_DROPOUT_CYCLES),
+        held=held,
     )
 
 
@@ -243,14 +237,15 @@ def _padded(p: AttentionProblems, fleet: Fleet, dim: Floats) -> Floats:
     step = np.where(is_coarse, COARSE_DIM, 2 * DIM_STEP)
     coarse = np.ceil(dim / step) * step
     is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (dim % DIM_STEP == 0))
-    return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
+    return np.where(kernels.is_trtllm(p), np.where(is_fine, fine, power), coarse)
 
 
 def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows: Floats) -> tuple[Floats, _Shape]:
     """Return the time of all CTAs at full clock, and how they are cut; `unit` has the axes of `rows`."""
-    expand = np.asarray if rows is not TILE_ROWS else lift
+    expand = np.asarray if rows is not TILE_ROWS else kernels.lift
     shape = _shape(p, fleet, unit, rows, is_lifted=rows is TILE_ROWS)
-    penalty = 1.0 + np.where(rows < TILE_ROWS[-1], expand(v["small_tile_penalty"]), 0.0)
+    is_torch = expand(np.isin(p.kernel, TORCH_KERNELS))
+    penalty = 1.0 + np.where((rows < TILE_ROWS[-1]) & ~is_torch, expand(v["small_tile_penalty"]), 0.0)
     flops = 4.0 * rows * unit.dim * penalty
     matrix, loads = flops / unit.flops_per_cycle, flops / unit.fed_flops_per_cycle
     exponentials = rows / unit.exponentials_per_cycle
@@ -259,10 +254,13 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
-    longest = shape.longest * key * expand(v["longest_ratio"]) + fix
+    longest = shape.longest * key * np.where(is_torch, 1.0 + LONE_SHARE * (unit.held - 1.0), expand(v["longest_ratio"]))
+    longest, mean = longest + fix, rounds * work
     exact = expand(v["exact_rounds_share"])
-    alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
-    cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
+    busy = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
+    alike = (busy + LONE_SHARE * np.maximum(unit.held - busy, 0.0)) * work
+    joined = np.where(is_torch, np.maximum(longest, mean + longest / 2.0), np.sqrt(mean * mean + longest * longest))
+    cycles = np.where(expand(p.is_causal) == 1, joined, alike)
     cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
     return cycles / expand(fleet.clock_hz / 1e9), shape
 
@@ -272,9 +270,9 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
 
     Averages are of the staircase that tiles of `rows` make under the diagonal, cut off at the window.
     """
-    expand = lift if is_lifted else np.asarray
+    expand = kernels.lift if is_lifted else np.asarray
     # The query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query.
-    packs = ~is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
+    packs = ~kernels.is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
     queries, keys, packed = expand(p.queries), expand(p.keys), expand(np.where(packs, p.heads / p.kv_heads, 1.0))
     window = expand(np.where(p.window > 0, p.window, np.inf))
     tokens = rows / packed
@@ -311,11 +309,11 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
     paged = np.where(p.kernel == AttentionKernel.PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
     scores = SCORE_PASSES * SCORE_BYTES * p.batch * p.heads * p.queries * p.keys
-    extra = np.where(is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
-    extra = extra * np.where((p.is_causal == 1) | ~is_trtllm(p), 1.0, v["encoder_extra_ratio"])
+    extra = np.where(kernels.is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
+    extra = extra * np.where((p.is_causal == 1) | ~kernels.is_trtllm(p), 1.0, v["encoder_extra_ratio"])
     miss = miss_ratio(own + extra, fleet, v)
     own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
-    ns_per_byte = 1e9 / dram_bytes_per_s(fleet, v)
+    ns_per_byte = 1e9 / kernels.dram_bytes_per_s(fleet, v)
     return own_miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
 
 
@@ -341,7 +339,7 @@ def _features(
         p.is_causal,
         p.arithmetic == ArithmeticFormat.FP8,
         p.kv_bytes,
-        ~is_trtllm(p),
+        ~kernels.is_trtllm(p),
         np.log1p(p.window) / 8.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -349,14 +347,14 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.where(problems.is_causal == 1, np.where(is_trtllm(problems), 0, 1), 2).astype(np.int64)
+    return np.where(problems.is_causal == 1, np.where(kernels.is_trtllm(problems), 0, 1), 2).astype(np.int64)
 
 
 PREFILL: Final = Model(
     name="attention_prefill",
     parameters=PARAMETERS,
-    class_names=CLASS_NAMES,
-    gpu_class=gpu_class,
+    class_names=kernels.CLASS_NAMES,
+    gpu_class=kernels.gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
     size_names=SIZES,

@@ -3,9 +3,10 @@
 A block takes 128 keys of one head and walks over the queries that see them; what it adds to the queries' gradients goes
 to memory in fp32, where all blocks of a head meet:
 
-    row  = 128 * (2 (3 d + 2 e) / FLOP per cycle + 1 / scores per cycle)         cycles of a query's row of a block
+    row  = 128 * (products + 1 / scores per cycle)         cycles of a query's row of a block
+           products = 2 (3 d + 2 e) / FLOP per cycle, with the loads that feed them as in the prefill model
     work = seen queries * row + fix
-    Tc   = sqrt((blocks / SM * work)^2 + longest^2) where causal, rounds * work otherwise
+    Tc   = max(longest, mean + longest / 2) where causal, rounds * work otherwise; mean = blocks / SM * work
     t    = floor + (Tc'^p + Tm^p)^(1/p) + passes beside it
 
 d, e: head dims of queries and values. Tc' is Tc stretched by the board's power limit. Beside it run kernels that sum
@@ -25,7 +26,7 @@ from ....arrays import Codes, Floats
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper
-from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
+from ..attention.kernels import HALF_BYTES, OWN_INSTRUCTIONS, WIDE_DIM, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, dropout_cycles, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
@@ -43,13 +44,12 @@ LOCK_CYCLES: Final = 4000.0
 """For which a memory-efficient block of keys locks queries' gradients to add to them. Read off the one shape that shows
 it, 77 queries by 4,096 keys: its error is no blind figure."""
 NARROW_DIM: Final = 128.0
-DROPOUT_CYCLES: Final = {AttentionKernel.CUDNN: 0.13, AttentionKernel.EFFICIENT: 0.8, AttentionKernel.FLASH2: 0.07}
-"""As in the prefill model; cuDNN's is what the same recordings take over our own rows of their shapes."""
-WIDE_DIM: Final = 192.0
+CUDNN_DROPOUT_CYCLES: Final = 0.13
+"""What the recordings that tell the prefill model take over our own rows of their shapes."""
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
 LAUNCH_COUNT: Final = 3.0
-"""The sums before, the gradients, the conversion after; memory-efficient: clearing, in FP32 three kernels before."""
+"""The sums before, gradients, the conversion; cuDNN clears by one more. Memory-efficient: in FP32 three before."""
 FP32_BYTES: Final = 4.0
 SCORE_PASSES: Final = 8.0
 """Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
@@ -63,19 +63,18 @@ PARAMETERS: Final = (
 )
 """`scores_per_cycle`: 16 exponentials, then some five vector instructions of 128 lanes for each score (scaled, less the
 sum of its row, multiplied, two conversions), and the way through shared memory; counted after a fit had said 8.
+`passes_ratio`: of the time at DRAM's rate, which such small kernels do not quite reach.
 With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
-H100), FlashAttention-2 on Hopper `older_instructions_ratio`; on Blackwell its instructions are no faster per
-multiprocessor and clock than on Hopper. On Ampere FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao,
-"FlashAttention-2", arXiv 2307.08691, section 4), what this formula gives there within 5 %: taken as equal. Of the
-memory-efficient kernels Hopper's rows tell; `efficient_fp32_ratio`: FP32 of three products over a third of theirs.
-`widest_ratio`: head dims above 192 on Hopper. `emulated_scores_ratio`: the prefill model's
-`emulated_exponentials_ratio`. Triton, CK: the prefill model's ratios of forward passes, since nobody
-states their backward's."""
-HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
-"""In half precision, of a multiprocessor."""
+H100). What feeds kernels of Ampere's instructions limits them, to the same FLOP per clock and multiprocessor on A100
+and Hopper: FlashAttention-2 makes 180 of A100's 312 TFLOP/s at dim 128 (cudnn-frontend 816ea457; 196 says Dao, arXiv
+2307.08691), which less the scores is the forward's `fed_flops_per_cycle`. `efficient_ratio`: the forward's;
+`efficient_scores_per_cycle`: what it leaves of 64 to 81 TFLOP/s at dims 64 and 128 on A100, bias included (CUTLASS pull
+request 992; PyTorch 101847: 66). Both with Hopper in sight. `efficient_fp32_ratio`, of three products over a third:
+0.92 on A100 (xFormers 587), by kernels that PyTorch 101847 made 1.17 times as fast.
+`widest_ratio`: head dims above 192 on Hopper. `emulated_scores_ratio`, Triton, CK: the prefill model's ratios."""
 
 
 def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
@@ -88,7 +87,8 @@ def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: C
     sharpness = v["sharpness"]
     busy_s = (compute**sharpness + own**sharpness) ** (1.0 / sharpness) + beside
     alone = np.where(p.arithmetic == ArithmeticFormat.FP32, LAUNCH_COUNT + 2.0, LAUNCH_COUNT - 1.0)
-    launches = np.where(kernel == AttentionKernel.EFFICIENT, alone, LAUNCH_COUNT)
+    cleared = (kernel == AttentionKernel.CUDNN) & (p.lacks_clearing == 0)
+    launches = np.where(kernel == AttentionKernel.EFFICIENT, alone, LAUNCH_COUNT + cleared)
     time_ns = 1e9 * (launches * gpu_physics.launch_s(fleet, v) + busy_s)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
 
@@ -106,11 +106,12 @@ def _keys_of_block(p: BackwardProblems) -> tuple[Floats, Floats]:
     """Return how many keys a block takes, and how many blocks a multiprocessor holds: 128 and 1.
 
     Memory-efficient kernels take 64 in FP32 or for narrow heads, as names and grids say, and of the latter's blocks
-    registers hold two or three.
+    registers hold two or three. The others take 64 of heads wider than 192.
     """
     is_efficient, is_narrow = p.kernel == AttentionKernel.EFFICIENT, p.query_dim <= COARSE_DIM
     is_fp32 = p.arithmetic == ArithmeticFormat.FP32
-    keys = np.where(is_efficient & (is_narrow | is_fp32), COARSE_DIM, BLOCK)
+    is_small = np.where(is_efficient, is_narrow | is_fp32, p.query_dim > WIDE_DIM)
+    keys = np.where(is_small, COARSE_DIM, BLOCK)
     is_whole = is_efficient & (p.keys <= 2.0 * keys) & (p.batch * p.heads >= BUSY_BLOCKS)
     held = np.where(is_efficient & is_narrow, np.where(is_fp32, 2.0, 3.0), 1.0)
     return np.where(is_whole, np.ceil(p.keys / keys) * keys, keys), held
@@ -119,12 +120,16 @@ def _keys_of_block(p: BackwardProblems) -> tuple[Floats, Floats]:
 def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
     """Return the queries that a block of keys walks over, on average and at most."""
     window = np.where((p.window > 0) & (operand_bytes(p) > 1), p.window, np.inf)
-    longest = np.minimum(window + BLOCK, p.queries)
+    # Queries come in tiles of 128 in wide memory-efficient kernels and narrow ones of FlashAttention-2, else of 64.
+    other = np.where(p.query_dim <= COARSE_DIM, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+    tile = np.where(p.kernel == other, BLOCK, COARSE_DIM)
+    queries = np.ceil(p.queries / tile) * tile
+    longest = np.minimum(window + BLOCK, queries)
     least = np.minimum(longest, _keys_of_block(p)[0])
     # All blocks see as many as fit between the diagonal and the window's edge; the last few see fewer.
-    climbing = np.minimum(longest / np.maximum(p.queries, 1.0), 1.0)
+    climbing = np.minimum(longest / np.maximum(queries, 1.0), 1.0)
     causal = longest - climbing * (longest - least) / 2.0
-    full = np.minimum(p.queries, 2.0 * window)
+    full = np.minimum(queries, 2.0 * window)
     return np.where(p.is_causal == 1, causal, full), np.where(p.is_causal == 1, longest, full)
 
 
@@ -132,8 +137,8 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     """Return the time of all blocks under the board's power limit."""
     # Blocks of keys walk over the queries that see them: a row of the walk is five products and the exponentials of the
     # scores, which take other units and so add up. Without a mask all blocks are alike and run in whole rounds, more or
-    # less (`exact_rounds_share`). With a causal mask they differ by up to a factor of two: the longest block and the
-    # mean load are joined as a norm, since the scheduler evens out what it can.
+    # less (`exact_rounds_share`). With a causal mask they differ: each head's begin with the longest and end with the
+    # shortest, so that the last ones leave half of the longest idle at the end.
     is_fp8 = operand_bytes(p) == 1
     peak = peak_flops_per_s(p, fleet)
     efficiency = v["matrix_efficiency"]
@@ -145,30 +150,30 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
     emulated = np.where(has_tensor_memory(fleet), v["emulated_scores_ratio"], 1.0)
     scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * emulated * np.where(is_wide, v["wide_ratio"], 1.0))
-    keys, held = _keys_of_block(p)
-    row = keys * (pair_flops(_padded(p, fleet)) / per_cycle + 1.0 / scores)
     efficient = p.kernel == AttentionKernel.EFFICIENT
-    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
-    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
-    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
-    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
+    scores = np.where(efficient, v["efficient_scores_per_cycle"], scores)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
-    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
+    flops = pair_flops(_padded(p, fleet)) * np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
+    fed = v["fed_flops_per_cycle"] * np.where(efficient, v["efficient_ratio"], 1.0) * HALF_BYTES / operand_bytes(p)
+    is_fed = ~is_amd(fleet) & (~is_async(fleet) | np.isin(p.kernel, OWN_INSTRUCTIONS))
+    products = np.cbrt((flops / per_cycle) ** 3 + np.where(is_fed, flops / fed, 0.0) ** 3)
+    keys, held = _keys_of_block(p)
+    row = keys * (products + 1.0 / scores)
+    ratio = np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
     amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
     row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
-    row = row + keys * dropout_cycles(p, DROPOUT_CYCLES)
+    row = row + keys * dropout_cycles(p, CUDNN_DROPOUT_CYCLES)
     rows, longest = _rows(p)
     fix = v["fix_kcycles"] * 1e3
     blocks = np.ceil(p.keys / keys)
     rounds = p.batch * p.heads * blocks / fleet.sm_count
     beside = np.maximum(np.minimum(rounds, held), np.maximum(LONE_SHARE * held, 1.0))
-    work, most = rows * row + fix, v["longest_ratio"] * longest * row * beside + fix
+    work, most = rows * row + fix / held, v["longest_ratio"] * longest * row * beside + fix
     exact = v["exact_rounds_share"]
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
-    joined = np.where(efficient, np.maximum(rounds * work, most), np.sqrt((rounds * work) ** 2 + most**2))
+    joined = np.maximum(most, rounds * work + most / 2.0)
     # Of one head all blocks wait for the same lock; heads that run at a time do not wait for each other.
     turns = np.maximum(np.minimum(rounds / held, p.batch * p.heads), 1.0)
     locked = np.where(efficient, turns * blocks * LOCK_CYCLES, 0.0)
@@ -188,7 +193,7 @@ def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Flo
     sums = np.where(is_efficient & (p.keys <= _keys_of_block(p)[0]), 0.0, queries * p.query_dim * FP32_BYTES)
     own = queries * dims * width + keys * p.kv_heads * width + keys * p.heads * width + 2.0 * sums
     own = own + np.where(p.kernel == AttentionKernel.MATH, SCORE_PASSES * FP32_BYTES * queries * visible_keys(p), 0.0)
-    beside = 2.0 * queries * p.value_dim * width + 2.0 * sums + queries * p.query_dim * width
+    beside = 2.0 * queries * p.value_dim * width + (2.0 - p.lacks_clearing) * sums + queries * p.query_dim * width
     beside = np.where(is_efficient, sums + np.where(is_fp32, 4.0 * queries * p.value_dim * width, 0.0), beside)
     beside = beside + np.where(p.heads > p.kv_heads, keys * (p.heads + p.kv_heads) * width, 0.0)
     rate = gpu_physics.dram_bytes_per_s(fleet, v)

@@ -21,6 +21,8 @@ class BackwardProblems(AttentionProblems):
     """1: the queries' gradients are added up in the same order each time."""
     is_block_scaled: Codes
     """1: FP8 with a scale per 32 elements (MXFP8)."""
+    lacks_clearing: Codes
+    """1: the time leaves out what clears the queries' gradients, which are summed in fp32."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> BackwardProblems:
@@ -30,6 +32,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> BackwardProblem
         **problem_columns(forward_problems_of(works, rates)),
         is_deterministic=np.array([item.is_deterministic for item in dims], dtype=np.int64),
         is_block_scaled=np.zeros(len(dims), dtype=np.int64),
+        lacks_clearing=np.zeros(len(dims), dtype=np.int64),
     )
 
 

@@ -47,7 +47,10 @@ PARAMETERS: Final = (*priors("recurrent"), *DRAM_PARAMETERS, *L2_PARAMETERS, *pr
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
-grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
+grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2. `layer_us`: by own rows'
+names three kernels beside a layer's steps, eight of its gradient (`gradient_layer_us`), each half of `step_us`.
+`kernel_math_ratio`: between a tile alone, 0.27 of its SM by `lane_chain_cycles`, and as many as hide each other.
+`unaligned_ratio`: Ampere's instructions, at 0.6 of Hopper's rate, with loads of half the width."""
 TILE, LARGE_TILE = 64.0, 128.0
 LEAST_PARTS, MOST_PARTS = 3.0, 4.0
 """Into which cuBLAS shares out a product's k, by the grids of most own rows."""

@@ -72,6 +72,20 @@ def test_fp32_on_amd_is_no_tf32() -> None:
     assert newer < 1.1 * older
 
 
+def test_dropout_costs_cycles_on_amd() -> None:
+    fleet, kernel = build_fleet([find_gpu(CATALOG, "Instinct MI300X")]), int(AttentionKernel.TRITON)
+    without, dropped = (times(PREFILL, fleet, kernel=kernel, has_dropout=item)[0] for item in (0, 1))
+    assert without < dropped < 2.0 * without
+
+
+def test_few_blocks_do_not_fill_the_multiprocessors_that_they_could_share() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    sizes = {"heads": 16.0, "kv_heads": 16.0, "queries": 512.0, "keys": 512.0, "query_dim": 64.0, "value_dim": 64.0}
+    sizes |= {"kernel": int(AttentionKernel.EFFICIENT), "is_causal": 0}
+    few, many = (times(PREFILL, fleet, batch=batch, **sizes)[0] for batch in (1.0, 4.0))
+    assert few < many < 2.6 * few
+
+
 decodes: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     batch=st.sampled_from([1.0, 16.0, 512.0]),

@@ -162,6 +162,7 @@ def gradients() -> BackwardProblems:
         **problem_columns(replace(forward, kernel=turns(0, 4, 3, 5), kv_bytes=turns(2.0, 2.0, 1.0, of=2))),
         is_deterministic=turns(0, 1, of=5),
         is_block_scaled=turns(0, 0, 1, of=7),
+        lacks_clearing=turns(0, 1, of=3),
     )
 
 
