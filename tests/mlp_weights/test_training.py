@@ -193,11 +193,15 @@ def test_what_a_group_needs_on_training_gpus_counts_by_its_rows_that_training_le
     kept = np.repeat([True, False, True, False, True], [count, count, count, count, 5])
     absolute = np.repeat([0.04, 0.08, 0.2, 0.05, 0.08], [count, count, count, count, 5])
     part = Residuals(absolute=absolute, size=np.zeros(len(group), dtype=np.int64), group=group)
-    found = seen_ratios([(part, kept)], table)
-    assert found == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 3), 1.0, 0.5 * (2.0 / 0.5) ** (1 / 3), 1.0])
+    found = seen_ratios([(part, kept)], table)[:, 0]
+    # Two thirds of the logarithm are a group's, of all chips, and two thirds of the rest the chip's own.
+    assert found == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 9), 2.0, 0.5 * (2.0 / 0.5) ** (1 / 9), 2.0])
     alike = dataclasses.replace(part, absolute=np.full(len(group), 0.05))
-    assert seen_ratios([(alike, kept)], table) == pytest.approx([0.5] * 4)
-    assert seen_ratios([], table).tolist() == [1.0] * 4
+    assert seen_ratios([(alike, kept)], table) == pytest.approx(np.full((4, 1), 0.5))
+    wide = dataclasses.replace(part, absolute=np.full(len(group), 0.1))
+    first, second = seen_ratios([(alike, kept), (wide, kept)], table)[0]
+    assert first < second <= 1.0
+    assert seen_ratios([], table).shape == (4, 0)
 
 
 def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:

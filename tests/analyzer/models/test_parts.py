@@ -63,7 +63,7 @@ def fitted(network: Network | None = None) -> Fitted:
         interval=IntervalTable(
             half_width=np.full((1, 5), 0.1),
             class_factor=np.array([[1.2], [1.5], [2.0]]),
-            seen_ratio=np.full(1, 0.5),
+            seen_ratio=np.full((1, len(positions)), 0.5),
             reference=1.0,
             positions=positions,
             is_declared=np.zeros(1, dtype=bool),
@@ -187,7 +187,7 @@ def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class
     table = IntervalTable(
         half_width=np.arange(10.0).reshape(2, 5),
         class_factor=np.array([[1.0, 1.0], [1.0, 1.5], [1.0, 3.0]]),
-        seen_ratio=np.full(2, 0.5),
+        seen_ratio=np.full((2, 1), 0.5),
         reference=2.0,
         positions=gpu_positions(build_fleet([h100])),
         is_declared=np.array([True, False]),
@@ -208,7 +208,7 @@ def test_where_nothing_like_a_gpu_was_measured_the_widest_class_counts() -> None
     table = IntervalTable(
         half_width=np.ones((2, 5)),
         class_factor=np.array([[1.0, 1.2], [1.5, 4.0], [3.0, 2.0]]),
-        seen_ratio=np.full(2, 0.5),
+        seen_ratio=np.full((2, len(names)), 0.5),
         reference=2.0,
         positions=gpu_positions(fleet),
         is_declared=np.array([False, False]),
@@ -216,11 +216,26 @@ def test_where_nothing_like_a_gpu_was_measured_the_widest_class_counts() -> None
     assert width_factors(table, fleet).tolist() == [[0.5, 3.0, 3.0, 3.0, 3.0], [0.5, 4.0, 4.0, 4.0, 4.0]]
 
 
+def test_each_training_gpu_has_a_factor_of_its_own() -> None:
+    trained = [find_gpu(CATALOG, name) for name in ("L40S", "H100 SXM5 80GB")]
+    table = IntervalTable(
+        half_width=np.ones((2, 5)),
+        class_factor=np.ones((3, 2)),
+        seen_ratio=np.array([[0.5, 0.2], [0.7, 0.3]]),
+        reference=2.0,
+        positions=np.stack([gpu_positions(build_fleet(trained)), np.full((2, 10), np.inf)]),
+        is_declared=np.zeros(2, dtype=bool),
+    )
+    assert width_factors(table, build_fleet(trained[::-1])) == pytest.approx(np.array([[0.2, 0.5], [1.0, 1.0]]))
+    alone = replace(table, positions=np.empty((2, 0, 10)), seen_ratio=np.empty((2, 0)))
+    assert (width_factors(alone, build_fleet(trained)) == 1.0).all()
+
+
 def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> None:
     table = IntervalTable(
         half_width=np.ones((1, 5)),
         class_factor=np.full((3, 1), 0.4),
-        seen_ratio=np.full(1, 0.5),
+        seen_ratio=np.full((1, 1), 0.5),
         reference=2.0,
         positions=gpu_positions(build_fleet([find_gpu(CATALOG, "L40S")])),
         is_declared=np.zeros(1, dtype=bool),

@@ -61,7 +61,7 @@ def build_library(excluded: frozenset[str] = frozenset(), *, half_width: float =
         interval=IntervalTable(
             half_width=np.full((1, 5), half_width),
             class_factor=np.ones((3, 1)),
-            seen_ratio=np.full(1, 0.5),
+            seen_ratio=np.full((1, len(trained)), 0.5),
             reference=1.0,
             positions=gpu_positions(build_fleet(trained)),
             is_declared=np.zeros(1, dtype=bool),
