@@ -109,11 +109,11 @@ def turned_cycles(
 ) -> Floats:
     """Return cycles per k of a tile's arithmetic, beside which 4-byte operands across k are turned round (a norm).
 
-    Of one such operand a tile takes its shorter side.
+    Of one such operand a tile takes its shorter side. Rows off 16 bytes run kernels made for Ampere, which turn nothing.
     """
     is_both = p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
     sides = np.where(is_both, height + width, np.where(p.layout > 0, np.minimum(height, width), 0.0))
-    is_turned = is_turned & (p.left_bytes == TF32_BYTES)
+    is_turned = is_turned & (p.left_bytes == TF32_BYTES) & (aligned_bytes(p) == ALIGNED_BYTES)
     return np.where(is_turned, np.hypot(multiply, sides * values["tf32_turn_cycles"]), multiply)
 
 

@@ -9,7 +9,8 @@ import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import RATES, problems_from
 from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio, turned_cycles
-from wavecast.analyzer.models.matmul.limits import machine_of
+from wavecast.analyzer.models.matmul.limits import limits_of, machine_of
+from wavecast.analyzer.models.matmul.menus import launch_of
 from wavecast.analyzer.models.matmul.model import MODEL, group
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
@@ -92,6 +93,26 @@ def test_small_tiles_turn_more_tf32_operands_round_per_product() -> None:
         for high, wide in ((64.0, 64.0), (256.0, 128.0))
     ]
     assert per_area[0] > 1.5 * per_area[1] > 1.5 / 1024.0
+
+
+def test_kernels_for_odd_rows_turn_no_tf32_operands_round() -> None:
+    odd, values = product(1024, 50257, 768, "tf32", TURNED), prior_values(MODEL.parameters, 1)
+    multiply = np.full(1, 32.0)
+    assert turned_cycles(odd, 128.0, 256.0, multiply, np.array([True]), values)[0] == 32.0
+    even = replace(odd, n=np.array([50256.0]))
+    assert turned_cycles(even, 128.0, 256.0, multiply, np.array([True]), values)[0] > 40.0
+
+
+def test_a_last_wave_is_shared_along_k_where_tf32_operands_lie_across_it() -> None:
+    """144 tiles on 132 multiprocessors."""
+    fleet, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    values |= {"later_epilogue_ratio": np.ones(1)}
+    found = []
+    for layout in (ALONG, TURNED):
+        p = product(768, 3072, 16384, "tf32", layout)
+        launch = replace(launch_of(np.zeros(1, int), p.batch, p.m, p.n, p.k, fleet.sm_count), tiles=np.array([144.0]))
+        found.append(float(limits_of(p, launch, machine_of(p, fleet, values), values).rounds[0]))
+    assert 1.09 < found[1] < 1.2 < 1.9 < found[0]
 
 
 def test_wider_results_take_longer_to_write_out_unless_they_go_one_by_one() -> None:
