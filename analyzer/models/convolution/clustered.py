@@ -250,7 +250,8 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         chain_ns = k * cycles_per_k / fleet.clock_hz * 1e9
         most = np.minimum(k / LEAST_SPLIT_K, np.sqrt(chain_ns / write_ns))
         parts = np.floor(np.maximum(np.minimum(fleet.sm_count / whole, most), 1.0))
-        parts = np.where(product.is_weights, parts, 1.0)
+        added = parts * write_ns + 1e3 * values["async_split_us"]
+        parts = np.where(product.is_weights & (turns * chain_ns * (1.0 - 1.0 / parts) > added), parts, 1.0)
         waves = whole * parts / fleet.sm_count
         rounds = waves + values["async_rounding"] * (np.ceil(waves) - waves)
         epilogue = stored * sums / 128.0
@@ -260,8 +261,7 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         feed_ns = turns * whole * k * (rows + columns) * bytes_of / fed * 1e9
         longest = np.maximum(np.maximum(math_ns, feed_ns), setting.dram_ns)
         parted = (math_ns / longest) ** p + (feed_ns / longest) ** p + (setting.dram_ns / longest) ** p
-        added = np.where(parts > 1.0, parts * write_ns + 1e3 * values["async_split_us"], 0.0)
-        return np.asarray(longest * parted ** (1.0 / p) + added)
+        return np.asarray(longest * parted ** (1.0 / p) + np.where(parts > 1.0, added, 0.0))
 
     return best_tile(timed, TILES, choice)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask, Rows, Singles, fourth, single
 from ..frame.parameters import Values
-from .feed import ALIGNED_BYTES, aligned_bytes, split_us
+from .feed import ALIGNED_BYTES, aligned_bytes, segment_s, split_us
 from .limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles, traffic_of
 from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 from .problems import MatmulProblems
@@ -129,6 +129,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "sm_count": machine.sm_count,
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
+        "segment_ms": segment_s(p, machine.is_async & ~machine.has_tensor_memory, values) * 1e3,
         "moved": traffic.operand_bytes + traffic.out_bytes,
         "operands": traffic.operand_bytes,
         "reread": values["reread"] / cache_traffic(machine, values),
@@ -177,6 +178,9 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
+    if np.isfinite(fixed["segment_ms"]).any():
+        round_ms = it["depth"] * np.maximum(it["cycles_ms"], it["step_ms"] * it["per_resident"])
+        rounds = np.minimum(rounds, started + fixed["segment_ms"] / round_ms)
     overlap = ONE - ONE / np.maximum(rounds, ONE)
     overlap *= fixed["wave_overlap"]
     overlap += fixed["stage_overlap"]

@@ -36,7 +36,7 @@ its 135 ms for 12,288 tokens is 2.7 to 3.9; on RTX 4090 such kernels lose nothin
 convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the other directions reach 430, as it gives.
 `element_along_ratio`: where both operands lie along k, cuBLAS's tiles for 2-byte rows are 128 x 128 at most, with three
 quarters of the largest one's products per load.
-`tf32_step_ratio`, `tf32_rounding`: cuBLAS has older kernels for TF32 (`sm90_xmma_gemm`), in few tiles and whole waves.
+`tf32_step_ratio`: cuBLAS has older kernels for TF32; `tf32_rounding`: Hopper's (`sm90_xmma_gemm`) take whole waves.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
 `register_overlap_ratio`, `later_epilogue_ratio`: see `epilogue_values`.
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
@@ -120,6 +120,16 @@ def turned_cycles(
 def split_us(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what a split along k costs beside its traffic."""
     return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_split_us"], values["split_us"])
+
+
+def segment_s(p: MatmulProblems, in_registers: Mask, values: Values) -> Floats:
+    """Return the seconds that sums of parts cost where kernels divide the work evenly along k; infinite elsewhere.
+
+    Hopper's for TF32 do (`segment_k_on` in their names), where operands lie across k; rows off 16 bytes run others.
+    """
+    exists = in_registers & (p.left_bytes == TF32_BYTES) & (p.layout > 0) & (p.batch == 1.0)
+    exists = exists & (aligned_bytes(p) == ALIGNED_BYTES)
+    return np.where(exists, values["tf32_split_us"] * 1e-6, np.inf) if exists.any() else np.full(1, np.inf)
 
 
 def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:

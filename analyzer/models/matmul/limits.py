@@ -21,7 +21,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from .feed import TF32_BYTES, driven_out, epilogue_ratio, fed_cycles, split_us, turned_cycles
+from .feed import TF32_BYTES, driven_out, epilogue_ratio, fed_cycles, segment_s, split_us, turned_cycles
 from .menus import MatmulLaunch
 from .problems import MatmulProblems
 
@@ -94,6 +94,8 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
     joule_per_flop = matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes))
     matrix = boosted_flops_per_s(peak_flops_per_s(problems.rate, fleet), joule_per_flop, fleet, values)
     flops_per_s = np.maximum(matrix, fleet.flops_per_s[Rate.FP32])
+    is_older = is_async(fleet) & ~has_tensor_memory(fleet) & (problems.left_bytes == TF32_BYTES)
+    roundings = values["async_rounding"], values["sync_rounding"]
     return Machine(
         sm_count=fleet.sm_count,
         clock_hz=fleet.clock_hz,
@@ -103,11 +105,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
         peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=joule_per_flop,
-        rounding=np.where(
-            is_async(fleet),
-            np.where(problems.left_bytes == TF32_BYTES, values["tf32_rounding"], values["async_rounding"]),
-            values["sync_rounding"],
-        ),
+        rounding=np.where(is_older, values["tf32_rounding"], np.where(is_async(fleet), *roundings)),
         power=power_limit(fleet, values),
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
@@ -205,17 +203,14 @@ def _compute(
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
-    Kernels for TF32 divide the work evenly along k (`segment_k_on` in their names), where operands lie across k and the
-    sums of parts cost less than the rest of a wave.
+    Work that is divided evenly along k costs `segment_s` instead of the rest of a wave, where that is less.
     """
     cycles, step, epilogue = tile_cycles(p, launch.height, launch.width, machine, values)
     waves = launch.blocks / machine.sm_count
     started = np.maximum(waves, 1.0)
     rounds = started + machine.rounding * (np.ceil(waves) - started)
-    is_segmented = machine.is_async & (p.left_bytes == TF32_BYTES) & (p.layout > 0) & (p.batch == 1.0)
     round_s = launch.depth * np.maximum(cycles, step / launch.resident) / machine.clock_hz
-    segmented = started + values["tf32_split_us"] * 1e-6 / round_s
-    rounds = np.where(is_segmented, np.minimum(rounds, segmented), rounds)
+    rounds = np.minimum(rounds, started + segment_s(p, machine.is_async & ~machine.has_tensor_memory, values) / round_s)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
     epilogues = 1.0 + values["later_epilogue_ratio"] * (rounds - 1.0)

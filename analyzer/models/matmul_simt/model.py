@@ -172,8 +172,11 @@ def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, pairs: SimtPairs) ->
     A GPU that is better in some figure is not slower by its choice: what it chooses costs no more than what the other
     one chose. A single product's k may be split or not. Times are compared in single precision.
     """
-    layout = np.where(problems.contiguous > 0, 2 + problems.has_bias, np.where(problems.batch > 1, 0, 1))
-    number = _NUMBERS[sgemm_kernels(fleet), layout]
+    library = sgemm_kernels(fleet)
+    # Batches along k have tiles of their own on Hopper; elsewhere those of others (a DLRM's 128 x 32 recorded on V100).
+    is_batch = (problems.batch > 1) & ((problems.contiguous == 0) | (library != SgemmKernels.HOPPER))
+    layout = np.where(is_batch, 0, np.where(problems.contiguous > 0, 2 + problems.has_bias, 1))
+    number = _NUMBERS[library, layout]
     table = stack_pairs(pairs, number.shape)
     found = np.empty(number.size, dtype=np.int64)
     for menu, (whole, split) in enumerate(_MENUS):
@@ -199,7 +202,9 @@ def _least(table: Singles, chosen: Rows, whole: Codes, split: Codes) -> Codes:
 
 
 def _fastest(pairs: SimtPairs, choices: Codes) -> tuple[Codes, Singles]:
-    """Return the fastest of the choices [t, 1] of each pair, and its time."""
-    time_s = np.asarray(run_of(pairs, launch_of(pairs, choices)).kernel_s, dtype=np.float32)
+    """Return the fastest of the choices [t, 1] of each pair, and its time; tiles that could share k out must do so."""
+    launch = launch_of(pairs, choices)
+    is_offered = (choices >= len(TILE_NAMES)) | (launch.split > 1)
+    time_s = np.asarray(np.where(is_offered, run_of(pairs, launch).kernel_s, np.inf), dtype=np.float32)
     row = np.argmin(time_s, axis=0)
     return choices[row, 0], np.take_along_axis(time_s, row[None], axis=0)[0]

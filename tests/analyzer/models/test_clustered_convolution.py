@@ -9,6 +9,7 @@ import pytest
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
 from wavecast.analyzer.models.convolution.problems import ConvolutionTiming, problems_of_dims
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.work.work import ConvolutionDims, Direction
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet, take_gpus
@@ -17,6 +18,7 @@ from wavecast.specs.match import find_gpu
 
 HOPPER = build_fleet([find_gpu(load_catalog(), "H100 SXM5 80GB")])
 WEIGHTS = Direction.WEIGHT_GRADIENT
+SMALL = [(size, channels, batch) for size in (7, 14, 28) for channels in (48, 64, 128) for batch in (1, 2, 16)]
 
 
 def convolution(size: int = 28, kernel: int = 3, channels: int = 256, groups: int = 1) -> ConvolutionDims:
@@ -348,3 +350,13 @@ def test_depthwise_tiles_in_nchw_are_read_with_what_lies_around_them() -> None:
         / time_us(replace(large, batch=512), Rate.MATRIX_FP16)
     )
     assert ratio == pytest.approx((18 / 14) ** 2 / (60 / 56) ** 2, rel=0.1)
+
+
+def test_sums_are_parted_only_where_that_pays_so_that_no_faster_memory_is_slower() -> None:
+    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(HOPPER))
+    dims = [replace(convolution(size, 5, channels), batch=batch, direction=WEIGHTS) for size, channels, batch in SMALL]
+    problems = as_columns(problems_of_dims(dims, [Rate.MATRIX_BF16] * len(dims)))
+    fleets = [replace(HOPPER, bandwidth_bytes_per_s=HOPPER.bandwidth_bytes_per_s * 1.03**step) for step in range(40)]
+    times = [simulate(problems, fleet, values, None).time_ns for fleet in fleets]
+    assert (np.diff(times, axis=0) <= 0.1 * times[0]).all()

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from wavecast.analyzer.models.frame.parameters import prior_values
-from wavecast.analyzer.models.frame.problems import RATES, problems_from
-from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio, turned_cycles
+from wavecast.analyzer.models.frame.problems import RATES, as_columns, join_problems, problems_from
+from wavecast.analyzer.models.matmul.feed import aligned_bytes, epilogue_ratio, segment_s, turned_cycles
 from wavecast.analyzer.models.matmul.limits import limits_of, machine_of
 from wavecast.analyzer.models.matmul.menus import launch_of
 from wavecast.analyzer.models.matmul.model import MODEL, group
@@ -135,6 +135,18 @@ def test_older_kernels_for_tf32_have_whole_waves_on_hopper() -> None:
     assert rounding[0][0] < 0.5 < rounding[1][0]
 
 
+def test_whole_waves_and_shared_last_ones_of_tf32_are_hoppers_alone() -> None:
+    """Data-centre Blackwell cannot run kernels made for Hopper's matrix instructions; no row of it is of TF32."""
+    blackwell, values = build_fleet([find_gpu(load_catalog(), "b200")]), prior_values(MODEL.parameters, 1)
+    found = [machine_of(product(128, 149 * 256, 512, dtype), blackwell, values).rounding for dtype in ("bf16", "tf32")]
+    assert found[0] == found[1]
+    along, across = (product(128, 149 * 256, 8192, "tf32", layout) for layout in (ALONG, OperandLayout.RIGHT_ACROSS))
+    assert time_us(along, "b200") == time_us(across, "b200")
+    odd = product(128, 149 * 256 + 2, 8192, "tf32", OperandLayout.RIGHT_ACROSS)
+    costs = [segment_s(item, np.array([True]), values)[0] for item in (along, across, odd)]
+    assert costs == [np.inf, values["tf32_split_us"][0] * 1e-6, np.inf]
+
+
 def test_later_epilogues_weigh_by_their_own_ratio() -> None:
     """One wave has no later ones; many waves of short main loops are epilogues and writes."""
     hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
@@ -157,3 +169,14 @@ def test_strides_say_the_layout() -> None:
         layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == OperandLayout.RIGHT_ACROSS
     )
     assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=True)) == TURNED
+
+
+def test_tiles_of_tf32_are_chosen_with_shared_last_waves_so_that_no_better_gpu_is_slower() -> None:
+    hopper, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
+    items = [product(m, 936, 6808, "tf32", OperandLayout.RIGHT_ACROSS) for m in range(2048, 8192, 64)]
+    problems, times = as_columns(join_problems(items)), []
+    for step in range(8):
+        rates = {rate: value * (1.0 + step / 132.0) for rate, value in hopper.flops_per_s.items()}
+        more = replace(hopper, sm_count=hopper.sm_count + step, flops_per_s=rates)
+        times.append(MODEL.simulate(problems, more, values, None).time_ns)
+    assert (np.diff(times, axis=0) <= 0.02 * times[0]).all()
