@@ -181,7 +181,7 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
     seen = [held_out(random.normal(0, 0.05, 400), chip=chip) for chip in pool.chips]
     table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1, part=0.0)
     assert table.seen_ratio == pytest.approx(0.5, rel=0.15)
-    assert distances(build_fleet(pool.gpus), table.positions)[0] == pytest.approx(np.zeros(4))
+    assert distances(build_fleet(pool.gpus), table.positions).min(axis=-1)[0] == pytest.approx(np.zeros(4))
     assert table.class_factor[:2, 0] == pytest.approx([1.0, 1.0], abs=0.15)
     ratio = np.abs(random.normal(0, 0.1, 4000))
     assert np.mean(ratio <= table.half_width[0, 2] * table.class_factor[0, 0]) == pytest.approx(0.9, abs=0.05)
@@ -193,15 +193,20 @@ def test_what_a_group_needs_on_training_gpus_counts_by_its_rows_that_training_le
     kept = np.repeat([True, False, True, False, True], [count, count, count, count, 5])
     absolute = np.repeat([0.04, 0.08, 0.2, 0.05, 0.08], [count, count, count, count, 5])
     part = Residuals(absolute=absolute, size=np.zeros(len(group), dtype=np.int64), group=group)
-    found = seen_ratios([(part, kept)], table)[:, 0]
-    # Two thirds of the logarithm are a group's, of all chips, and two thirds of the rest the chip's own.
-    assert found == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 9), 2.0, 0.5 * (2.0 / 0.5) ** (1 / 9), 2.0])
+    found = seen_ratios([(part, kept)], table)
+    assert found[:, 0] == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 9), 2.0, 0.5 * (2.0 / 0.5) ** (1 / 9), 2.0])
     alike = dataclasses.replace(part, absolute=np.full(len(group), 0.05))
-    assert seen_ratios([(alike, kept)], table) == pytest.approx(np.full((4, 1), 0.5))
-    wide = dataclasses.replace(part, absolute=np.full(len(group), 0.1))
-    first, second = seen_ratios([(alike, kept), (wide, kept)], table)[0]
-    assert first < second <= 1.0
+    assert seen_ratios([(alike, kept)], table)[:, 0] == pytest.approx([0.5] * 4)
     assert seen_ratios([], table).shape == (4, 0)
+
+
+def test_a_training_chip_without_rows_of_a_group_takes_what_the_others_need() -> None:
+    size = np.zeros(2 * FEWEST_ROWS, dtype=np.int64)
+    near, far = (Residuals(absolute=np.full(len(size), width), size=size, group=size) for width in (0.05, 0.2))
+    other = dataclasses.replace(far, group=size + 1)
+    found = seen_ratios([(item, np.ones(len(size), dtype=bool)) for item in (near, other)], np.full((2, 5), 0.1))
+    assert found[0, 0] < found[0, 1] < found[1, 1]
+    assert found[1, 0] == pytest.approx(found[1, 1])
 
 
 def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:
@@ -246,7 +251,7 @@ def test_a_chip_without_rows_of_a_group_is_unseen_there() -> None:
         dataclasses.replace(item, group=np.arange(len(item.group)) % 2 * (at > 0)) for at, item in enumerate(inner)
     ]
     table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2, part=0.0)
-    apart = distances(build_fleet(pool.gpus), table.positions)
+    apart = distances(build_fleet(pool.gpus), table.positions).min(axis=-1)
     assert not apart[0].any()
     assert (apart[1] > 0).tolist() == [gpu.name.startswith("A100") for gpu in pool.gpus]
 

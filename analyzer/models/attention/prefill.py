@@ -1,6 +1,6 @@
 """Attention of many queries: causal prefill, encoders, and training's forward.
 
-A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks over the keys that they see:
+A CTA takes a tile of query rows of one head (64 or 128, the faster that its kernel has) and walks over the keys seen:
     key  = (matrix^3 + loads^3 + exponentials^3)^(1/3) + overhead
            matrix = 4 * rows * dim / (FLOP per cycle * e), loads = 4 * rows * dim / (FLOP per cycle that they feed)
            exponentials = rows / exponentials per cycle

@@ -25,7 +25,8 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper
+from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper, is_nvidia
+from ....specs.gpu import Rate
 from ..attention.kernels import HALF_BYTES, OWN_INSTRUCTIONS, WIDE_DIM, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, dropout_cycles, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
@@ -46,6 +47,8 @@ it, 77 queries by 4,096 keys: its error is no blind figure."""
 NARROW_DIM: Final = 128.0
 CUDNN_DROPOUT_CYCLES: Final = 0.13
 """What the recordings that tell the prefill model take over our own rows of their shapes."""
+UNTILED: Final = (AttentionKernel.MATH, AttentionKernel.TRITON, AttentionKernel.CK)
+"""Kernels whose tiles nobody stated here, or that have none."""
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
 LAUNCH_COUNT: Final = 3.0
@@ -106,11 +109,11 @@ def _keys_of_block(p: BackwardProblems) -> tuple[Floats, Floats]:
     """Return how many keys a block takes, and how many blocks a multiprocessor holds: 128 and 1.
 
     Memory-efficient kernels take 64 in FP32 or for narrow heads, as names and grids say, and of the latter's blocks
-    registers hold two or three. The others take 64 of heads wider than 192.
+    registers hold two or three. Others whose tiles are known take 64 of heads wider than 192.
     """
     is_efficient, is_narrow = p.kernel == AttentionKernel.EFFICIENT, p.query_dim <= COARSE_DIM
     is_fp32 = p.arithmetic == ArithmeticFormat.FP32
-    is_small = np.where(is_efficient, is_narrow | is_fp32, p.query_dim > WIDE_DIM)
+    is_small = np.where(is_efficient, is_narrow | is_fp32, ~np.isin(p.kernel, UNTILED) & (p.query_dim > WIDE_DIM))
     keys = np.where(is_small, COARSE_DIM, BLOCK)
     is_whole = is_efficient & (p.keys <= 2.0 * keys) & (p.batch * p.heads >= BUSY_BLOCKS)
     held = np.where(is_efficient & is_narrow, np.where(is_fp32, 2.0, 3.0), 1.0)
@@ -123,7 +126,7 @@ def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
     # Queries come in tiles of 128 in wide memory-efficient kernels and narrow ones of FlashAttention-2, else of 64.
     other = np.where(p.query_dim <= COARSE_DIM, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
     tile = np.where(p.kernel == other, BLOCK, COARSE_DIM)
-    queries = np.ceil(p.queries / tile) * tile
+    queries = np.where(np.isin(p.kernel, UNTILED), p.queries, np.ceil(p.queries / tile) * tile)
     longest = np.minimum(window + BLOCK, queries)
     least = np.minimum(longest, _keys_of_block(p)[0])
     # All blocks see as many as fit between the diagonal and the window's edge; the last few see fewer.
@@ -145,17 +148,21 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     is_wide = (p.query_dim > NARROW_DIM) & ~is_fp8
     widest = is_hopper(fleet) & (p.query_dim > WIDE_DIM)
     efficiency = efficiency * np.where(is_wide, v["wide_ratio"], 1.0) * np.where(widest, v["widest_ratio"], 1.0)
+    efficient = p.kernel == AttentionKernel.EFFICIENT
+    # On vector lanes, which no loads starve, they reach what they do of a product's rate in the prefill model.
+    lanes = efficient & ~has_tf32(fleet) & (peak <= 2.0 * fleet.flops_per_s[Rate.FP32])
+    efficiency = efficiency * np.where(lanes, v["efficient_ratio"], 1.0)
     per_cycle = peak * np.minimum(efficiency, 1.0) / (fleet.sm_count * fleet.clock_hz)
     fp8 = np.where(has_tensor_memory(fleet), v["fp8_scores_per_cycle"], v["older_fp8_scores_per_cycle"])
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
     emulated = np.where(has_tensor_memory(fleet), v["emulated_scores_ratio"], 1.0)
     scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * emulated * np.where(is_wide, v["wide_ratio"], 1.0))
-    efficient = p.kernel == AttentionKernel.EFFICIENT
     scores = np.where(efficient, v["efficient_scores_per_cycle"], scores)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
     flops = pair_flops(_padded(p, fleet)) * np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
     fed = v["fed_flops_per_cycle"] * np.where(efficient, v["efficient_ratio"], 1.0) * HALF_BYTES / operand_bytes(p)
-    is_fed = ~is_amd(fleet) & (~is_async(fleet) | np.isin(p.kernel, OWN_INSTRUCTIONS))
+    is_fed = is_nvidia(fleet) & (p.kernel != AttentionKernel.MATH)
+    is_fed = is_fed & (~is_async(fleet) | np.isin(p.kernel, OWN_INSTRUCTIONS))
     products = np.cbrt((flops / per_cycle) ** 3 + np.where(is_fed, flops / fed, 0.0) ** 3)
     keys, held = _keys_of_block(p)
     row = keys * (products + 1.0 / scores)

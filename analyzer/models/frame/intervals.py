@@ -90,11 +90,6 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def distances(fleet: Fleet, positions: Floats) -> Floats:
-    """Return the distance of each GPU from the nearest training GPU, [m] or [groups, m]; infinite without one."""
-    return np.asarray(_apart(fleet, positions).min(axis=-1, initial=np.inf))
-
-
-def _apart(fleet: Fleet, positions: Floats) -> Floats:
     """Return the distance of each GPU from each training GPU, [m, t] or [groups, m, t]."""
     apart = gpu_positions(fleet)[:, None, :] - positions[..., None, :, :]
     return np.asarray(np.sqrt((apart**2).sum(axis=-1)))
@@ -135,7 +130,7 @@ def width_factors(table: IntervalTable, fleet: Fleet) -> Floats:
     """Return by what the half-widths of each group are multiplied on each GPU, [groups, m]."""
     unseen = factor = table.class_factor[gpu_class(fleet)].T
     if table.positions.shape[-2]:
-        apart = np.broadcast_to(_apart(fleet, table.positions), (*unseen.shape, table.positions.shape[-2]))
+        apart = np.broadcast_to(distances(fleet, table.positions), (*unseen.shape, table.positions.shape[-2]))
         nearest = apart.argmin(axis=-1)[..., None]
         ratio = np.take_along_axis(np.broadcast_to(table.seen_ratio[:, None, :], apart.shape), nearest, axis=-1)
         seen = np.minimum(ratio[..., 0], unseen)

@@ -22,6 +22,7 @@ from ....arrays import Codes, Floats, Mask, Singles, fourth, single
 from ....records import replace
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
+from ...work.access import SECTOR_BYTES
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
@@ -119,12 +120,13 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
     hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
-    # What is broadcast waits for DRAM in its stores alone, what is filled for nothing.
+    # What is broadcast waits for DRAM in its stores alone, what is filled for nothing but the first load, if any.
     read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
-    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read)
-    wait = np.where(is_filled & is_plain & is_nvidia(fleet), 0, wait) + single(launch.chain_cycles * is_nvidia(fleet))
-    first_us = np.where(is_elementwise, wait, 0) * single(cycle_us)
-    wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us) - first_us
+    chain = single(launch.chain_cycles * is_nvidia(fleet))
+    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read) + chain
+    later = np.where(is_filled & is_plain & is_nvidia(fleet), chain, wait)
+    first_us = np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
+    wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     # Blocks start no faster than so; those that take elements in turn are short enough to wait for it.
     started_us = single(launch.blocks * (problems.in_turn > 1)) * single(
@@ -148,8 +150,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
     added_us = np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)
     floor_us = floor_us + added_us + is_between * single(shared["switched_us"])
-    time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
-    return _event(problems, time_ns, fleet, shared)
+    return _event(problems, 1e3 * (single(problems.launches) * (busy_us + floor_us)).astype(np.float64), fleet, shared)
 
 
 def _follows_another(problems: VectorProblems, fleet: Fleet) -> Mask:

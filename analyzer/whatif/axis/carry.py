@@ -41,7 +41,7 @@ def given_carry(given: Given, others: Sequence[tuple[TensorSpec, Carry]], axis: 
         return (*axis.dims_of(spec.shape[:2]), *(0,) * (rank - 2))
     carry = axis.dims_of(spec.shape)
     if spec.dtype.startswith(_INTEGERS) and not any(carry):
-        # Tokens with their labels, one more than are read: x[:, :-1] and x[:, 1:].
+        # Tokens with their labels, a few more than are read: x[:, :-1] and x[:, 1:].
         longer = {axis.before + offset for offset in axis.offsets if offset > 0}
         return tuple(int(dim > 0 and size in longer) for dim, size in enumerate(spec.shape))
     if spec.dtype.startswith(_INTEGERS) or (rank == 4 and spec.shape[1] == 1) or (rank == 2 and all(carry)):

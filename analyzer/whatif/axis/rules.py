@@ -130,6 +130,8 @@ def _turned(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
         order.reverse()
     elif call.name == "transpose" and len(places) == 2:
         order[places[0]], order[places[1]] = places[1], places[0]
+    elif call.name == "transpose":  # its dims were not recorded
+        order = []
     return tuple(carry[dim] for dim in order) if sorted(order) == list(range(len(carry))) else _leading(call, spec)
 
 

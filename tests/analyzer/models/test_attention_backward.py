@@ -75,6 +75,32 @@ def test_more_of_it_takes_longer(more: dict[str, float]) -> None:
     assert (times(H200, GB200, **more) > times(H200, GB200)).all()
 
 
+def test_tiles_of_torchs_kernels_are_nvidias() -> None:
+    """Those of other vendors neither shrink at a head dim of 192 nor fill up 64 queries."""
+    other = [gpu.name for gpu in CATALOG.gpus if gpu.vendor != "NVIDIA"]
+    wide, wider = (times(*other, queries=128.0, keys=512.0, query_dim=dim, value_dim=dim) for dim in (192.0, 193.0))
+    assert (wider >= wide).all()
+    few, more = (times(*other, queries=queries, keys=64.0, is_causal=0) for queries in (1.0, 64.0))
+    assert (few < 0.7 * more).all()
+
+
+def least_ns(name: str, rate: Rate, **columns: Any) -> float:
+    """Return the time of the products at the peak."""
+    peak = build_fleet([find_gpu(CATALOG, name)]).flops_per_s[rate][0]
+    return float(least_work(problems(**columns)).flops[0] / peak * 1e9)
+
+
+def test_nvidias_registers_limit_no_matrix_engine_of_gaudi() -> None:
+    columns = {"kernel": int(AttentionKernel.MATH), "query_dim": 512.0, "value_dim": 512.0, "is_causal": 0}
+    assert times("Gaudi 3", **columns)[0] < 6.0 * least_ns("Gaudi 3", Rate.MATRIX_BF16, **columns)
+
+
+@pytest.mark.parametrize("name", ["Tesla V100 SXM2 16GB", "Tesla T4", "Tesla P100 SXM2"])
+def test_memory_efficient_kernels_reach_no_more_of_vector_lanes_than_of_tensor_cores(name: str) -> None:
+    columns = {"kernel": int(AttentionKernel.EFFICIENT), "arithmetic": int(ArithmeticFormat.FP32), "is_causal": 0}
+    assert times(name, **columns)[0] > 2.0 * least_ns(name, Rate.FP32, **columns)
+
+
 def efficient(**columns: Any) -> float:
     """Return the time of a memory-efficient kernel without a mask on H200."""
     chosen = {"kernel": int(AttentionKernel.EFFICIENT), "is_causal": 0, "batch": 1.0, "query_dim": 64.0} | columns

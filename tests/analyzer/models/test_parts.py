@@ -63,7 +63,7 @@ def fitted(network: Network | None = None) -> Fitted:
         interval=IntervalTable(
             half_width=np.full((1, 5), 0.1),
             class_factor=np.array([[1.2], [1.5], [2.0]]),
-            seen_ratio=np.full((1, len(positions)), 0.5),
+            seen_ratio=np.full((1, 1), 0.5),
             reference=1.0,
             positions=positions,
             is_declared=np.zeros(1, dtype=bool),
@@ -178,7 +178,7 @@ def test_interval_surrounds_the_time_and_widens_with_distance() -> None:
 
 def test_a_training_gpu_is_at_distance_zero() -> None:
     fleet = build_fleet(CATALOG.gpus)
-    assert distances(fleet, gpu_positions(fleet)) == pytest.approx(np.zeros(len(CATALOG.gpus)))
+    assert distances(fleet, gpu_positions(fleet)).min(axis=-1) == pytest.approx(np.zeros(len(CATALOG.gpus)))
 
 
 def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class() -> None:
@@ -216,21 +216,6 @@ def test_where_nothing_like_a_gpu_was_measured_the_widest_class_counts() -> None
     assert width_factors(table, fleet).tolist() == [[0.5, 3.0, 3.0, 3.0, 3.0], [0.5, 4.0, 4.0, 4.0, 4.0]]
 
 
-def test_each_training_gpu_has_a_factor_of_its_own() -> None:
-    trained = [find_gpu(CATALOG, name) for name in ("L40S", "H100 SXM5 80GB")]
-    table = IntervalTable(
-        half_width=np.ones((2, 5)),
-        class_factor=np.ones((3, 2)),
-        seen_ratio=np.array([[0.5, 0.2], [0.7, 0.3]]),
-        reference=2.0,
-        positions=np.stack([gpu_positions(build_fleet(trained)), np.full((2, 10), np.inf)]),
-        is_declared=np.zeros(2, dtype=bool),
-    )
-    assert width_factors(table, build_fleet(trained[::-1])) == pytest.approx(np.array([[0.2, 0.5], [1.0, 1.0]]))
-    alone = replace(table, positions=np.empty((2, 0, 10)), seen_ratio=np.empty((2, 0)))
-    assert (width_factors(alone, build_fleet(trained)) == 1.0).all()
-
-
 def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> None:
     table = IntervalTable(
         half_width=np.ones((1, 5)),
@@ -241,6 +226,21 @@ def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> No
         is_declared=np.zeros(1, dtype=bool),
     )
     assert width_factors(table, build_fleet(CATALOG.gpus)) == pytest.approx(np.full((1, len(CATALOG.gpus)), 0.4))
+
+
+def test_a_gpu_takes_the_ratio_of_the_training_gpu_that_it_is_nearest_to_of_those_with_rows() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("H100 SXM5 80GB", "L40S", "H200 SXM 141GB")])
+    positions = np.broadcast_to(gpu_positions(fleet)[:2], (2, 2, 10)).copy()
+    positions[1, 0] = np.inf
+    table = IntervalTable(
+        half_width=np.ones((2, 5)),
+        class_factor=np.ones((3, 2)),
+        seen_ratio=np.array([[0.2, 0.6], [0.3, 0.7]]),
+        reference=1e9,
+        positions=positions,
+        is_declared=np.zeros(2, dtype=bool),
+    )
+    assert width_factors(table, fleet) == pytest.approx(np.array([[0.2, 0.6, 0.2], [0.7, 0.7, 0.7]]), rel=1e-6)
 
 
 @given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))

@@ -441,6 +441,18 @@ def test_what_is_only_written_goes_to_memory_faster() -> None:
     assert time_on(filled, "A100 SXM4 80GB") == pytest.approx(time_on(copied, "A100 SXM4 80GB") / 1.1, rel=0.02)
 
 
+@pytest.mark.parametrize("name", ["H100 SXM5 80GB", "A100 SXM4 80GB", "L40S"])
+def test_what_is_broadcast_into_more_rows_takes_no_less(name: str) -> None:
+    """Its first load is waited for, however many rows are written of one: 4 and 64 of 1,024 floats."""
+    row, times_ns = TensorSpec("float32", (1, 1024), (1024, 1)), []
+    for rows in (4, 64):
+        written = TensorSpec("float32", (rows, 1024), (1024, 1))
+        work = work_of("aten::copy_", Signature((written, row), (written,)))
+        assert work is not None
+        times_ns.append(time_on(problems_of([work], []), name))
+    assert times_ns[1] >= times_ns[0]
+
+
 def test_later_rows_of_silu_are_two_kernels_that_move_five_tensors(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow

@@ -13,11 +13,13 @@ from wavecast.analyzer.whatif.axis.axis import cache_axis, sequence_axis
 from wavecast.analyzer.whatif.axis.carry import carry_from_strides
 from wavecast.analyzer.whatif.axis.change import with_cached_tokens, with_sequence_length
 from wavecast.analyzer.whatif.axis.infer import infer_cached_tokens, infer_sequence_length
+from wavecast.analyzer.whatif.axis.rules import AxisCall, result_carry
 from wavecast.analyzer.whatif.axis.sizes import scale_spec
+from wavecast.analyzer.whatif.calls import layout_of
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
 from wavecast.formats.trace.column import build_table
-from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace.tables import OperandTable, TensorTable, Trace
 from wavecast.formats.trace.validate import validate
 from wavecast.tracer import trace_iteration
@@ -151,6 +153,15 @@ def test_tokens_that_hold_their_labels_are_one_longer() -> None:
     got, wanted = with_sequence_length(record_next(16), 32).trace, record_next(32)
     assert signatures(got) == signatures(wanted)
     assert got.tensors.element_count.tolist() == wanted.tensors.element_count.tolist()
+
+
+@pytest.mark.parametrize(("places", "carry"), [((0, 1), (0, 1)), ((-1, -2), (0, 1)), ((UNKNOWN, UNKNOWN), (0, 0))])
+def test_a_transpose_whose_dims_were_not_recorded_keeps_no_axis_in_place(
+    places: tuple[Argument, Argument], carry: tuple[int, int]
+) -> None:
+    signature = Signature((TensorSpec("float32", (16, 48)), *places), (TensorSpec("float32", (48, 16)),))
+    call = AxisCall("transpose", signature, layout_of(signature), ((1, 0),), sequence_axis(16, 32))
+    assert result_carry(call, 0, signature.results[0]) == carry
 
 
 def test_lengths_are_inferred() -> None:

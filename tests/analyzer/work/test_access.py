@@ -154,6 +154,13 @@ def test_elements_at_indices_are_taken_in_turn() -> None:
     assert found.access.in_turn == IN_TURN
 
 
+def test_an_interpolation_by_a_tensor_divides_by_nothing() -> None:
+    divided, mixed = (found(f"aten::{name}", (laid(8, 64),) * 3, laid(8, 64)) for name in ("addcdiv", "lerp"))
+    assert divided.access is not None
+    assert divided.access.functions == 1
+    assert mixed.access is None
+
+
 @given(
     shape=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     data=st.data(),
