@@ -109,7 +109,7 @@ def turned_cycles(
 ) -> Floats:
     """Return cycles per k of a tile's arithmetic, beside which 4-byte operands across k are turned round (a norm).
 
-    Of one such operand a tile takes its shorter side. Rows off 16 bytes run kernels made for Ampere, which turn nothing.
+    Of one such operand a tile takes its shorter side. Rows off 16 bytes run Ampere's kernels, which turn nothing.
     """
     is_both = p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
     sides = np.where(is_both, height + width, np.where(p.layout > 0, np.minimum(height, width), 0.0))

@@ -106,7 +106,7 @@ def test_kernels_for_odd_rows_turn_no_tf32_operands_round() -> None:
 def test_a_last_wave_is_shared_along_k_where_tf32_operands_lie_across_it() -> None:
     """144 tiles on 132 multiprocessors."""
     fleet, values = build_fleet([find_gpu(load_catalog(), "h100 sxm")]), prior_values(MODEL.parameters, 1)
-    values |= {"later_epilogue_ratio": np.ones(1)}
+    values = {**values, "later_epilogue_ratio": np.ones(1)}
     found = []
     for layout in (ALONG, TURNED):
         p = product(768, 3072, 16384, "tf32", layout)
