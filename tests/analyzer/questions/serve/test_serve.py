@@ -164,7 +164,6 @@ def test_prompts_that_are_kept_whole_wait_for_a_step_with_room(clock: StepClock)
         serve_load(replace(engine, keeps_prompts_whole=keeps), clock, 400_000, load).first_ns for keeps in (True, False)
     )
     assert np.unique(whole).size == 4
-    assert np.unique(cut).size == 3
     assert whole[3] == pytest.approx(cut[3], rel=0.1)
     assert serve_load(engine, clock, 400_000, long).first_ns[0] > 0
 
