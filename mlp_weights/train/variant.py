@@ -103,6 +103,7 @@ def fit_variant(
         np.minimum(balanced_weight(pool.chip[rows], float(len(rows))), MOST_WEIGHT),
         recipe.hidden,
         limit=recipe.limit,
+        farthest=np.inf if recipe.keeps_far else recipe.limit,
         seed=seed,
     )
     return replace(variant, network=network)
@@ -174,19 +175,26 @@ HUBER_DELTA: Final = 0.15
 
 
 def train_network(
-    features: Floats, residual: Floats, weight: Floats, hidden: Sequence[int], *, limit: float, seed: int
+    features: Floats,
+    residual: Floats,
+    weight: Floats,
+    hidden: Sequence[int],
+    *,
+    limit: float,
+    farthest: float,
+    seed: int,
 ) -> Network:
     """Return a network whose output approximates `residual` [n] from `features` [n, f]; deterministic for a seed.
 
     The output is not yet shrunk: `shrink` is 1 until the driver has chosen it on GPUs that were left out. Rows whose
-    features are NaN are left out: the network does not speak of them. So are rows off by more than `limit`: they are of
+    features are NaN are left out: the network does not speak of them. So are rows off by more than `farthest`: they are of
     other kernels, and what cannot mend them would only bend their neighbours (88 rows of one chip doubled the products
     of 72 to 216 columns on all).
     """
     import torch
 
     torch.manual_seed(seed)
-    known = np.isfinite(features).all(axis=1) & (np.abs(residual) <= limit)
+    known = np.isfinite(features).all(axis=1) & (np.abs(residual) <= farthest)
     features, residual, weight = features[known], residual[known], weight[known]
     mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
     inputs = torch.from_numpy(np.clip((features - mean) / scale, -CLIP, CLIP).astype(np.float32))
