@@ -40,11 +40,11 @@ class Recipe(Generic[P]):
     """Widths of the correction's layers; empty: no correction."""
     limit: float = 0.7
     """Largest correction, natural log."""
+    keeps_far: bool = False
+    """Whether the correction learns from rows off by more than its limit, too: where slow kernels are many."""
 
 
 def given_sources(data: Sequence[Path], model: str) -> tuple[str, ...]:
-    keeps_far: bool = False
-    """Whether the correction learns from rows off by more than its limit, too: where slow kernels are many."""
     """Name the files of `wavecast measure` among the data that hold rows of a model, as the manifest lists sources.
 
     Raises InputError where a file holds a CPU's times.
