@@ -43,7 +43,7 @@ def workload_power(
     """Return what one GPU draws that runs a workload, on each type; `count`: so often each row instead, [n].
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [2.6, 3.2]
+    [2.7, 3.2]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)

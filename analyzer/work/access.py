@@ -75,7 +75,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     >>> across = TensorSpec("float32", (64, 32), (1, 64))
     >>> found = access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
     >>> found.operations, found.scattered, found.in_turn
-    (14.0, 1.0, 2)
+    (26.0, 1.0, 2)
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None
