@@ -193,7 +193,7 @@ def seen_ratios(seen: Sequence[tuple[Residuals, Mask]], table: Floats) -> Floats
 
     Rows of a chip that the mask keeps tell of a group where they are `FEWEST_ROWS`, else all of its rows where these
     are. A chip's logarithm counts by its rows, that of all chips as `FEWEST_ROWS` more; so does theirs beside that of
-    all groups.
+    all groups. No half-width falls under `LEAST_HALF_WIDTH`.
     """
     parts = [(part.group, part.absolute / table[part.group, part.size], kept) for part, kept in seen]
     usual = np.log(quantile_over_chips([ratio for _, ratio, _ in parts])) if parts else 0.0
@@ -206,7 +206,7 @@ def seen_ratios(seen: Sequence[tuple[Residuals, Mask]], table: Floats) -> Floats
         logs[row] = shared
         for column in columns:
             logs[row, column] = _towards(shared, [told[column]])
-    return np.asarray(np.exp(logs))
+    return np.asarray(np.maximum(np.exp(logs), LEAST_HALF_WIDTH / table.min(axis=1)[:, None]))
 
 
 def _towards(usual: float, parts: Sequence[Floats]) -> float:

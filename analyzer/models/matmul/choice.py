@@ -129,7 +129,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "sm_count": machine.sm_count,
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
-        "segment_ms": segment_s(p, machine.is_async & ~machine.has_tensor_memory, values) * 1e3,
+        "segment_ms": segment_s(p, machine.in_registers, values) * 1e3,
         "moved": traffic.operand_bytes + traffic.out_bytes,
         "operands": traffic.operand_bytes,
         "reread": values["reread"] / cache_traffic(machine, values),

@@ -132,6 +132,6 @@ def segment_s(p: MatmulProblems, in_registers: Mask, values: Values) -> Floats:
     return np.where(exists, values["tf32_split_us"] * 1e-6, np.inf) if exists.any() else np.full(1, np.inf)
 
 
-def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:
+def driven_out(copies: Floats, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:
     """Return the written lines that reads drive out of a cache that a benchmark wrote over."""
-    return np.where(p.copies == FLUSHED_COPIES, values["flushed_share"] * np.minimum(read_bytes, l2_bytes), 0.0)
+    return np.where(copies == FLUSHED_COPIES, values["flushed_share"] * np.minimum(read_bytes, l2_bytes), 0.0)

@@ -67,6 +67,11 @@ class Machine:
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
+    @property
+    def in_registers(self) -> Mask:
+        """Say where the copy engine feeds kernels whose accumulators lie in registers (Hopper)."""
+        return np.asarray(self.is_async & ~self.has_tensor_memory)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResourceTimes:
@@ -183,7 +188,7 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
-        read_bytes=read + driven_out(p, read, machine.l2_bytes, values),
+        read_bytes=read + driven_out(p.copies, read, machine.l2_bytes, values),
         written_bytes=(1.0 - out_hit) * out,
         spilled=(1.0 - hit) * full / (1.0 + full),
     )
@@ -210,7 +215,7 @@ def _compute(
     started = np.maximum(waves, 1.0)
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     round_s = launch.depth * np.maximum(cycles, step / launch.resident) / machine.clock_hz
-    rounds = np.minimum(rounds, started + segment_s(p, machine.is_async & ~machine.has_tensor_memory, values) / round_s)
+    rounds = np.minimum(rounds, started + segment_s(p, machine.in_registers, values) / round_s)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
     epilogues = 1.0 + values["later_epilogue_ratio"] * (rounds - 1.0)
@@ -230,7 +235,7 @@ def tile_cycles(
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
     is_wide = machine.is_async & (p.left_bytes == TF32_BYTES)
     multiply = 2.0 * area / rate * np.where(is_wide, values["tf32_ratio"], 1.0)
-    multiply = turned_cycles(p, height, width, multiply, machine.is_async & ~machine.has_tensor_memory, values)
+    multiply = turned_cycles(p, height, width, multiply, machine.in_registers, values)
     multiply = fed_cycles(p, height, width, multiply, machine.is_async, machine.is_amd, values)
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))

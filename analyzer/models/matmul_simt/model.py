@@ -12,8 +12,9 @@ from ..frame.gpu_physics import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
+from ..matmul.feed import driven_out
 from .limits import SimtRun, run_of
-from .pairs import COLD_LATENCY, SimtPairs, driven_out, missed, pairs_of, stack_pairs, take_pairs
+from .pairs import COLD_LATENCY, SimtPairs, missed, pairs_of, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
 from .tiles import LAYOUTS, MENUS, SPLIT, TILE_NAMES, SimtLaunch, launch_of, may_split
 
@@ -86,7 +87,9 @@ def _skinny_s(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Floats:
     cold = missed(p.copies * elements * p.element_bytes, values["l2_share"] * fleet.l2_cache_bytes)
     per_element = values["skinny_instructions"] + values["skinny_row_instructions"] * rows
     issued_s = elements * per_element / (LANES * fleet.sm_count * fleet.clock_hz)
-    moved = elements * p.element_bytes * cold + driven_out(p.copies, elements * p.element_bytes, fleet, values)
+    moved = elements * p.element_bytes * cold + driven_out(
+        p.copies, elements * p.element_bytes, fleet.l2_cache_bytes, values
+    )
     read_s = moved / (fleet.bandwidth_bytes_per_s * np.minimum(values["skinny_bandwidth"], 1.0))
     rounds = np.ceil(p.batch * np.maximum(p.m, p.n) / (SKINNY_COLUMNS * fleet.sm_count))
     depth = np.where(rows > 1.0, rounds * p.k * (1.0 + rows / CHAINED_ROWS), 0.0)

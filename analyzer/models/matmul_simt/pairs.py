@@ -13,7 +13,7 @@ from ....specs.product_kernels import SgemmKernels
 from ..frame.gpu_physics import capped_energy, capped_stretch, capped_switching
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from ..matmul.feed import FLUSHED_COPIES
+from ..matmul.feed import driven_out
 from .problems import MatmulSimtProblems
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -197,7 +197,8 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     waiting = np.where(sgemm_kernels(fleet) == SgemmKernels.HOPPER, cold * (COLD_LATENCY - 1.0), 0.0)
     return {
         "stall_cycles": values["stall_cycles"] / STEP_DEPTH * (1.0 + waiting),
-        "cold_s": (left_s + right_s) * cold + driven_out(p.copies, left + right, fleet, values) / bandwidth,
+        "cold_s": (left_s + right_s) * cold
+        + driven_out(p.copies, left + right, fleet.l2_cache_bytes, values) / bandwidth,
         "left_again_s": left_s * leaves,
         "right_again_s": right_s * leaves,
         "result_s": result * missed(left + right + result, cache) / bandwidth,
@@ -226,12 +227,6 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
 def missed(working_set: Reals, cache: Reals) -> Reals:
     """Return the share of bytes that a cache no longer holds when they are used again."""
     return np.asarray(1.0 - 1.0 / (1.0 + cube(working_set / cache)))
-
-
-def driven_out(copies: Floats, read_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
-    """Return the written lines that reads drive out of a cache that a benchmark wrote over."""
-    written = values["flushed_share"] * np.minimum(read_bytes, fleet.l2_cache_bytes)
-    return np.where(copies == FLUSHED_COPIES, written, 0.0)
 
 
 def square(values: Reals) -> Reals:
