@@ -188,8 +188,8 @@ def train_network(
 
     The output is not yet shrunk: `shrink` is 1 until the driver has chosen it on GPUs that were left out. Rows whose
     features are NaN are left out: the network does not speak of them. So are rows off by more than `farthest`: they are
-    of other kernels, and what cannot mend them would only bend their neighbours: 88 rows of one chip doubled products
-    of 72 to 216 columns on all.
+    of other kernels, and what cannot mend them would only bend their neighbours. 88 rows of one chip had doubled
+    products of 72 to 216 columns on all.
     """
     import torch
 

@@ -71,8 +71,8 @@ With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims 
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
-H100). What feeds kernels of Ampere's instructions limits them, to the same FLOP per clock and multiprocessor on A100
-and Hopper: FlashAttention-2 makes 180 of A100's 312 TFLOP/s at dim 128 (cudnn-frontend 816ea457; 196 says Dao, arXiv
+H100). What feeds kernels of Ampere's instructions limits them to the same FLOP per clock and multiprocessor on A100
+and Hopper. FlashAttention-2 makes 180 of A100's 312 TFLOP/s at dim 128 (cudnn-frontend 816ea457; 196 says Dao, arXiv
 2307.08691), which less the scores is the forward's `fed_flops_per_cycle`. `efficient_ratio`: the forward's;
 `efficient_scores_per_cycle`: what it leaves of 64 to 81 TFLOP/s at dims 64 and 128 on A100, bias included (CUTLASS pull
 request 992; PyTorch 101847: 66). Both with Hopper in sight. `efficient_fp32_ratio`, of three products over a third:

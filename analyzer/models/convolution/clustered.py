@@ -269,8 +269,8 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
 def _apart(setting: _Setting) -> Floats:
     """Return what groups cost that no kernel takes side by side: fp32's, and channels of no power of two.
 
-    These are filled up to one, x, y and weights in NHWC, in NCHW, whose change of layout fills the others, weights
-    alone; of 16 bits' gradients kernels cut out group after group instead.
+    These are filled up to one: x, y and weights in NHWC, in NCHW weights alone, whose change of layout fills the
+    others. Gradients in 16 bits cut out group after group instead.
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)

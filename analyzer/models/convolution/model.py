@@ -149,8 +149,8 @@ def _pass_time(
 def group(problems: ConvolutionProblems) -> Codes:
     """Return the kind of problem whose errors are alike.
 
-    Which kernel weight gradients of groups and volumes run, no shape tells: by weights that never saw the chip, 90 %
-    lie within a factor of 2.2 to 2.3 on three chips; of other groups, volumes, dilated filters within 1.5 to 1.9.
+    No shape tells which kernel weight gradients of groups and volumes run. By weights that never saw the chip, 90 % lie
+    within a factor of 2.2 to 2.3 on three chips. Other groups, volumes and dilated filters lie within 1.5 to 1.9.
     """
     is_grouped, is_volume = problems.groups > 1, problems.spatial == VOLUME
     is_apart = (problems.direction == Direction.WEIGHT_GRADIENT) & (is_grouped & (problems.c_in > 1) | is_volume)

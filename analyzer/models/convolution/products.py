@@ -51,9 +51,9 @@ UNROLLED_TAPS: Final = (1.0, 9.0, 25.0)
 """Of filters whose loops PyTorch's kernels unroll: a data gradient of 9 takes 575 instructions an element, of 25 600,
 of 49, in loops, 1,510 (own rows)."""
 THREAD_SIDE, TALL_ROWS, TALL_COLUMNS, BLOCK_LANES, TALL_LANES = 2.0, 3.0, 8.0, 256.0, 1024.0
-"""Of cuDNN's depthwise kernels in NHWC: pixels a side that a thread makes; rows and columns that four threads make of
-the forward pass in 16 bits (of stride 1; else two rows); channels' pixels that a block of each makes side by side, as
-128 of these threads make eight channels each (own rows' grids)."""
+"""Of cuDNN's depthwise kernels in NHWC, by own rows' grids. Pixels a side that a thread makes. Rows and columns that
+four threads make of the forward pass in 16 bits (stride 1; else two rows). Channels' pixels that a block of each makes
+side by side: 128 threads make eight channels each."""
 TILED_BATCH, TILED_CHANNELS, TILED_TAPS = 128.0, 96.0, 25.0
 """From which, and to which, fp16's data gradients in NHWC run on matrix units (`sm90_xmma_depthwise`)."""
 CHANGED_BATCH: Final = 32.0
