@@ -23,3 +23,5 @@ class AttentionKernel(IntEnum):
     """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
     CK = 8
     """AMD's composable kernels, or aiter's assembly."""
+    FLASH1 = 9
+    """The first FlashAttention in Triton, as of 2022: Ampere's instructions."""

@@ -27,6 +27,8 @@ from .work import Family, Work, build_work
 
 ROLL_OPERATIONS: Final = 96.0
 """Integer operations of an element that is rolled: 64-bit divisions. Read off a Swin transformer's recording."""
+ELEMENT_BYTES: Final = partial(bytes_of, 1)
+"""Of a dtype. A cast counts as of the wider one, whose bytes say how many elements it moves."""
 LINK_US: Final = 0.4
 """Of a few bytes to the host over a kernel of as many (1.4 and 1.5 us in networks recorded on H100 and H200)."""
 
@@ -54,7 +56,8 @@ def created_tensor(
 def copy(signature: Signature) -> Work:
     """Overwrite a tensor with another, broadcast and cast."""
     target, source = result_at(signature) or tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(tensor_bytes(source), tensor_bytes(target), target.dtype, access=access_of((source,), target))
+    wider = max(source.dtype, target.dtype, key=ELEMENT_BYTES)
+    return _work(tensor_bytes(source), tensor_bytes(target), wider, access=access_of((source,), target))
 
 
 def clone(signature: Signature, *, dtype: int | None = None) -> Work:
@@ -64,7 +67,8 @@ def clone(signature: Signature, *, dtype: int | None = None) -> Work:
     named = None if dtype is None else argument_at(signature, dtype)
     out_dtype = named.removeprefix("torch.") if isinstance(named, str) else x.dtype
     written = bytes_of(x.element_count, out_dtype) if result is None else result.size_bytes
-    return _work(tensor_bytes(x), written, x.dtype, access=access_of((x,), result))
+    wider = max(x.dtype, out_dtype if result is None else result.dtype, key=ELEMENT_BYTES)
+    return _work(tensor_bytes(x), written, wider, access=access_of((x,), result))
 
 
 def roll(signature: Signature) -> Work:

@@ -23,10 +23,13 @@ from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
 from ..frame.parameters import Values, priors
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch, operand_bytes
 
-HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
-OWN_INSTRUCTIONS: Final = (AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+FLASH1, FLASH2, EFFICIENT = AttentionKernel.FLASH1, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT
+HALF_ONLY: Final = (FLASH1, FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
+OWN_INSTRUCTIONS: Final = (FLASH1, FLASH2, EFFICIENT)
 """Compiled for Ampere's matrix instructions, whatever GPU they run on."""
 TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+FLASH1_RATIO: Final = 1 / 1.4
+"""Of FlashAttention-2's rate on A100, which is 1.3 to 1.5 times as fast (Dao, arXiv 2307.08691, section 4.1)."""
 NARROW_DIM, WIDE_DIM = 64.0, 192.0
 HALF_BYTES: Final = 2.0
 """Of a 16-bit operand."""
@@ -101,7 +104,7 @@ def fed_flops_per_cycle(p: AttentionProblems, element_bytes: Floats, fleet: Flee
     Instructions of Hopper and later take operands from shared memory; what older ones lose there is in `speed_ratio`,
     what TensorRT-LLM's kernels lose in their efficiency.
     """
-    ratio = np.where(p.kernel == AttentionKernel.EFFICIENT, v["efficient_ratio"], 1.0)
+    ratio = np.select([p.kernel == EFFICIENT, p.kernel == FLASH1], [v["efficient_ratio"], FLASH1_RATIO], 1.0)
     fed = v["fed_flops_per_cycle"] * ratio * (HALF_BYTES / element_bytes)
     return np.where(_goes_through_registers(p, fleet) & ~is_trtllm(p), fed, np.inf)
 
@@ -121,7 +124,8 @@ def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values, is
     ratio = np.where(is_async(fleet) & np.isin(kernel, OWN_INSTRUCTIONS), older, 1.0)
     ratio = np.where(is_async(fleet) & (kernel == AttentionKernel.CUDNN), v["async_cudnn_ratio"], ratio)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    less = np.where(efficient & ~np.asarray(is_fed), v["efficient_ratio"], 1.0)
+    slower = [efficient & ~np.asarray(is_fed), kernel == FLASH1]
+    less = np.select(slower, [v["efficient_ratio"], FLASH1_RATIO], 1.0)
     ratio = ratio * less / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
     amd = np.where(kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
     return np.asarray(np.where(is_amd(fleet), amd, ratio * np.where(triton, v["triton_ratio"], 1.0)))

@@ -4,9 +4,10 @@ A block takes 128 keys of one head and walks over the queries that see them; wha
 to memory in fp32, where all blocks of a head meet:
 
     row  = 128 * (products + 1 / scores per cycle)         cycles of a query's row of a block
-           products = 2 (3 d + 2 e) / FLOP per cycle, with the loads that feed them as in the prefill model
+           products = 2 (3 d + 2 e) / FLOP per cycle, of the units or that loads feed, whichever are fewer
     work = seen queries * row + fix
-    Tc   = max(longest, mean + longest / 2) where causal, rounds * work otherwise; mean = blocks / SM * work
+    Tc   = max(longest, mean + longest / 2) where causal, the longest where all start at once, else rounds * work
+           mean = blocks / SM * work
     t    = floor + (Tc'^p + Tm^p)^(1/p) + passes beside it
 
 d, e: head dims of queries and values. Tc' is Tc stretched by the board's power limit. Beside it run kernels that sum
@@ -44,10 +45,12 @@ from trained shapes of few blocks, with others in sight."""
 LOCK_CYCLES: Final = 4000.0
 """For which a memory-efficient block of keys locks queries' gradients to add to them. Read off the one shape that shows
 it, 77 queries by 4,096 keys: its error is no blind figure."""
+FLASH1_RATIO: Final = 0.5
+"""Of FlashAttention-2's rate on A100, which is twice as fast (Dao, arXiv 2307.08691, section 4.1)."""
 NARROW_DIM: Final = 128.0
 CUDNN_DROPOUT_CYCLES: Final = 0.13
 """What the recordings that tell the prefill model take over our own rows of their shapes."""
-UNTILED: Final = (AttentionKernel.MATH, AttentionKernel.TRITON, AttentionKernel.CK)
+UNTILED: Final = (AttentionKernel.MATH, AttentionKernel.TRITON, AttentionKernel.CK, AttentionKernel.FLASH1)
 """Kernels whose tiles nobody stated here, or that have none."""
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
@@ -71,9 +74,10 @@ With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims 
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
-H100). What feeds kernels of Ampere's instructions limits them to the same FLOP per clock and multiprocessor on A100
-and Hopper. FlashAttention-2 makes 180 of A100's 312 TFLOP/s at dim 128 (cudnn-frontend 816ea457; 196 says Dao, arXiv
-2307.08691), which less the scores is the forward's `fed_flops_per_cycle`. `efficient_ratio`: the forward's;
+H100). What feeds kernels of Ampere's instructions limits them. FlashAttention-2 makes 180 of A100's 312 TFLOP/s at dim
+128 (cudnn-frontend 816ea457; 196 says Dao, arXiv 2307.08691), which less the scores is the forward's
+`fed_flops_per_cycle`. `async_fed_ratio`: from Hopper on, per clock and multiprocessor, as forward passes say (370 of
+H100 for 225 of A100); FP32's, which splits its operands, has its own. `efficient_ratio`: the forward's;
 `efficient_scores_per_cycle`: what it leaves of 64 to 81 TFLOP/s at dims 64 and 128 on A100, bias included (CUTLASS pull
 request 992; PyTorch 101847: 66). Both with Hopper in sight. `efficient_fp32_ratio`, of three products over a third:
 0.92 on A100 (xFormers 587), by kernels that PyTorch 101847 made 1.17 times as fast.
@@ -141,7 +145,8 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     # Blocks of keys walk over the queries that see them: a row of the walk is five products and the exponentials of the
     # scores, which take other units and so add up. Without a mask all blocks are alike and run in whole rounds, more or
     # less (`exact_rounds_share`). With a causal mask they differ: each head's begin with the longest and end with the
-    # shortest, so that the last ones leave half of the longest idle at the end.
+    # shortest, so that the last ones leave half of the longest idle at the end; but all at once where there are no
+    # more than multiprocessors.
     is_fp8 = operand_bytes(p) == 1
     peak = peak_flops_per_s(p, fleet)
     efficiency = v["matrix_efficiency"]
@@ -160,13 +165,16 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     scores = np.where(efficient, v["efficient_scores_per_cycle"], scores)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
     flops = pair_flops(_padded(p, fleet)) * np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
-    fed = v["fed_flops_per_cycle"] * np.where(efficient, v["efficient_ratio"], 1.0) * HALF_BYTES / operand_bytes(p)
+    later = np.where(is_async(fleet) & (operand_bytes(p) == HALF_BYTES), v["async_fed_ratio"], 1.0)
+    fed = v["fed_flops_per_cycle"] * later * np.where(efficient, v["efficient_ratio"], 1.0)
+    fed = fed * np.where(is_wide, v["wide_ratio"], 1.0) * HALF_BYTES / operand_bytes(p)
     is_fed = is_nvidia(fleet) & (p.kernel != AttentionKernel.MATH)
     is_fed = is_fed & (~is_async(fleet) | np.isin(p.kernel, OWN_INSTRUCTIONS))
-    products = np.cbrt((flops / per_cycle) ** 3 + np.where(is_fed, flops / fed, 0.0) ** 3)
+    products = np.maximum(flops / per_cycle, np.where(is_fed, flops / fed, 0.0))
     keys, held = _keys_of_block(p)
     row = keys * (products + 1.0 / scores)
-    ratio = np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
+    first = np.where(p.kernel == AttentionKernel.FLASH1, FLASH1_RATIO, 1.0)
+    ratio = np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], first)
     amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
     row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
@@ -180,7 +188,7 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     work, most = rows * row + fix / held, v["longest_ratio"] * longest * row * beside + fix
     exact = v["exact_rounds_share"]
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
-    joined = np.maximum(most, rounds * work + most / 2.0)
+    joined = np.maximum(most, rounds * work + np.where(rounds > 1.0, most / 2.0, 0.0))
     # Of one head all blocks wait for the same lock; heads that run at a time do not wait for each other.
     turns = np.maximum(np.minimum(rounds / held, p.batch * p.heads), 1.0)
     locked = np.where(efficient, turns * blocks * LOCK_CYCLES, 0.0)

@@ -219,7 +219,7 @@ def scale_command(trace: Path, **asked: Any) -> PlansReport:
       pp=N       pipeline stages       vp=N      pieces per stage (interleaved)
       mb=N       samples of a micro batch        ga=N  micro batches
       schedule=1f1b|interleaved|gpipe            recompute=none|selective
-                                                 |ops|full
+                                                 |ops|early|full
       overlap=off  gradients after the backward  overlap_tensor=on
       buckets=torch|megatron    how gradients are put together
       overlap_context=on      prefetch=N layers (fsdp)

@@ -208,14 +208,10 @@ def _first_of_each(rates: Floats, modes: Codes, room: Floats) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-RECOMPUTED_RATIO: Final = {
-    RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.OPS: 0.2, RecomputeMode.FULL: 1 / 3,
-}  # fmt: skip
+RECOMPUTED_RATIO: Final = dict(zip(RecomputeMode, (0.0, 0.04, 0.2, 1 / 4, 1 / 3), strict=True))
 """Of forward and backward that is computed again: the forward pass is a third of them; attention's share of it is
 small where sequences are short. For the choice of candidates alone."""
-KEPT_RATIO: Final = {
-    RecomputeMode.NONE: 1.0, RecomputeMode.SELECTIVE: 0.8, RecomputeMode.OPS: 0.4, RecomputeMode.FULL: 0.15,
-}  # fmt: skip
+KEPT_RATIO: Final = dict(zip(RecomputeMode, (1.0, 0.8, 0.4, 0.15, 0.15), strict=True))
 """Of the activations that stay for the backward pass; likewise."""
 LINK_SHARE: Final = 0.75
 """Of a link's nominal rate that large collectives reach; likewise."""

@@ -181,6 +181,11 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
             links = np.isin(trace.ops.forward[backward], forward)
             at = int(backward[links][0]) if links.any() else at
         uses_of = {op: uses[bounds[op] : bounds[op + 1]] for op in forward.tolist()}
+        if mode is RecomputeMode.EARLY:
+            used = [use for op in backward.tolist() for use in uses[bounds[op] : bounds[op + 1]]]
+            read = {storage[tensor] for tensor, output in used if not output}
+            while uses_of and read.isdisjoint(storage[item] for item, output in uses_of[max(uses_of)] if output):
+                uses_of.popitem()
         _repeat(insertions, uses_of, storage, at)
     return insert_ops(trace, insertions)
 

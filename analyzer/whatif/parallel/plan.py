@@ -56,6 +56,8 @@ class RecomputeMode(StrEnum):
     """Attention."""
     OPS = "ops"
     """All but attention and every second product of a layer (torchtitan's selective checkpoints by op)."""
+    EARLY = "early"
+    """Every layer from its input to the last result that its backward reads (torch without re-entrance, from 2.1)."""
     FULL = "full"
     """Every layer from its input."""
 

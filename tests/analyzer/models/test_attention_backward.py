@@ -147,6 +147,11 @@ def test_kernels_for_older_instructions_are_slow_on_newer_gpus() -> None:
     assert 1.3 < ratio[1] < ratio[2]
 
 
+def test_the_first_flash_attention_takes_twice_the_time_of_the_second() -> None:
+    first, second = (times(A100, H200, kernel=int(name)) for name in (AttentionKernel.FLASH1, AttentionKernel.FLASH2))
+    assert (first / second).tolist() == pytest.approx([2.0, 2.0], rel=0.15)
+
+
 def test_clearing_takes_a_launch_and_the_sums_in_fp32() -> None:
     left_out, whole = (times(H200, lacks_clearing=lacks)[0] for lacks in (1, 0))
     cleared_ns = 2 * 32 * 4096 * 128 * 4 / 4.8e12 * 1e9

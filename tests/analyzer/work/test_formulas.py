@@ -329,3 +329,10 @@ def test_views_need_no_shapes() -> None:
     assert work is not None
     assert work.moved_bytes == 0
     assert family_of("aten::reshape") is Family.VIEW
+
+
+@pytest.mark.parametrize(("given", "made"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_a_cast_counts_elements_once_whichever_side_is_wider(given: str, made: str) -> None:
+    x, result = (tensor(64, 32, dtype=dtype, strides=(32, 1)) for dtype in (given, made))
+    works = known("aten::_to_copy", call(x, made, results=(result,))), known("aten::copy_", call(result, x, False))
+    assert [work.dtype for work in works] == ["float32"] * 2

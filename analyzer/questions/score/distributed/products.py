@@ -308,9 +308,14 @@ def embed(writer: Writer, tokens: Variable, rows: int, name: str) -> tuple[Varia
 
 
 def loss(writer: Writer, logits: Variable) -> None:
-    """Write the cross entropy and its gradient, from logits in float32 unless it is fused."""
+    """Write the cross entropy and its gradient, from logits in float32 unless it is fused, and what is reported."""
     tape, vocab, rows = writer.tape, logits.shape[-1], writer.rows
     labels = tape.tensor("int64", rows)
+    for _ in range(writer.kernels.reported_losses):
+        _report(writer, logits, labels)
+    if writer.kernels.is_loss_lean:
+        _lean_loss(writer, logits, writer.view(logits, rows, vocab))
+        return
     dtype = logits.spec.dtype if writer.kernels.is_loss_fused else FLOAT
     wide = logits if writer.kernels.is_loss_fused else writer.cast(logits, FLOAT)
     flat = writer.view(wide, rows, vocab)
@@ -325,23 +330,29 @@ def loss(writer: Writer, logits: Variable) -> None:
         tape.add_gradient(logits, grad if dtype == logits.spec.dtype else writer.cast(grad, logits.spec.dtype))
 
     def undo_loss() -> None:
-        grad = tape.tensor(dtype, rows, vocab)
-        one = tape.tensor(FLOAT)
+        grad, one = tape.tensor(dtype, rows, vocab), tape.tensor(FLOAT)
         tape.op("aten::nll_loss_backward", (one, chances, labels, None, 1, -100, weight), grad)
         tape.add_gradient(chances, grad)
 
     row = tape.op("aten::nll_loss_forward", (chances, labels, None, 1, -100), found, weight)
     tape.differentiate(row, undo_loss)
-    for _ in range(writer.kernels.reported_losses):
-        _report(writer, logits, labels)
+
+
+def _lean_loss(writer: Writer, logits: Variable, flat: Variable) -> None:
+    """Write the sums of exponentials of rows, and one pass from logits to gradients."""
+
+    def undo() -> None:
+        writer.tape.add_gradient(logits, writer.view(writer.write("aten::exp", (flat,), *flat.shape), *logits.shape))
+
+    row = writer.tape.op("aten::logsumexp", (flat, (1,), False), writer.tape.tensor(FLOAT, writer.rows))
+    writer.tape.differentiate(row, undo)
 
 
 def _report(writer: Writer, logits: Variable, labels: Variable) -> None:
     """Write a cross entropy that nothing learns from, as torch takes it under autocast: in float32."""
     tape, vocab, rows = writer.tape, logits.shape[-1], writer.rows
-    flat = writer.view(writer.cast(logits, FLOAT), rows, vocab)
     chances = tape.tensor(FLOAT, rows, vocab)
-    tape.op("aten::_log_softmax", (flat, 1, False), chances)
+    tape.op("aten::_log_softmax", (writer.view(writer.cast(logits, FLOAT), rows, vocab), 1, False), chances)
     tape.op("aten::nll_loss_forward", (chances, labels, None, 2, -100), tape.tensor(FLOAT), tape.tensor(FLOAT))
 
 

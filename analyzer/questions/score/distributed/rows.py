@@ -293,10 +293,9 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
     selection), MaxText and PaxML cuDNN's through XLA; fms-fsdp is of early 2024, before FlashAttention-3 and PyTorch's
-    cuDNN. llm-foundry's benchmarks (2023) run MPT's own Triton kernel (`--attn_impl`), of the first FlashAttention,
-    1.3 to 2.5 times slower on A100 than the second (Dao, arXiv 2307.08691, section 4.1), as the memory-efficient
-    kernels are that stand for it (figure 5). Their loss is flash-attn's, their optimizer `decoupled_adamw`; gradients
-    are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the A100 40GB in bfloat16 (`PURE`).
+    cuDNN. llm-foundry's benchmarks (2023) run MPT's own Triton kernel (`--attn_impl`), the first FlashAttention. Their
+    loss is flash-attn's, their optimizer `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables'
+    column of mixed precision), on the A100 40GB in bfloat16 (`PURE`).
     Megatron-Bridge's recipes add them up in bfloat16 (`grad_reduce_in_fp32`) and route by fused kernels
     (`moe_router_fusion`, `moe_permute_fusion`); of latent attention nearly all recompute the products that widen it
     (`mla_up_proj`). torchtitan, AutoModel and their like run models of plain modules: three
@@ -317,13 +316,14 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     return Kernels(
         products=products,
         casts_turned=products.is_narrow and (products.scales_one_way or not is_blackwell),
-        attention=AttentionKernel.EFFICIENT if is_foundry else attention,
+        attention=AttentionKernel.FLASH1 if is_foundry else attention,
         is_fused=not program.is_eager,
         is_eager=program.is_eager,
         is_rotation_fused=not program.is_eager and not program.is_torchtitan,
         is_routing_fused=is_megatron or program.has_deepep,
         sorts_rows=is_megatron and row.ep > 1 and row.dispatcher not in _DISPATCHES and row.experts > row.ep,
-        is_loss_fused=is_foundry or not is_torch or (is_plain and not program.is_eager),
+        is_loss_fused=not is_torch or (is_plain and not program.is_eager),
+        is_loss_lean=is_foundry,
         reported_losses=COMPOSER_METRICS if is_foundry else 0,
         is_optimizer_fused=not is_foundry,
         gradient_dtype="float32" if is_wide else "bfloat16",
@@ -382,7 +382,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         ep=min(row.ep, row.dp * row.cp * row.tp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
-        recompute=RecomputeMode.FULL if recomputes else kept,
+        recompute=(RecomputeMode.EARLY if row.program.stops_early else RecomputeMode.FULL) if recomputes else kept,
         dispatch=_DISPATCHES.get(row.dispatcher, ExpertDispatch.ALL_TO_ALL),
         buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,

@@ -136,6 +136,8 @@ class Kernels:
     """Whether rows that an all-to-all brought are sorted by expert: of several ranks and experts."""
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
+    is_loss_lean: bool = False
+    """Whether those read the logits alone and store no chances (flash-attn's)."""
     reported_losses: int = 0
     """Cross entropies of the logits that are taken beside the loss, to be reported (Composer's training metrics)."""
     is_optimizer_fused: bool = True

@@ -135,10 +135,8 @@ def _step_by_step(
 FUSED = {
     AttentionKernel.CUDNN: "aten::_scaled_dot_product_cudnn_attention",
     AttentionKernel.FLASH2: "aten::_scaled_dot_product_flash_attention",
-    AttentionKernel.EFFICIENT: "aten::_scaled_dot_product_efficient_attention",
+    AttentionKernel.FLASH1: "flash_attn_triton::_flash_attn_forward",
 }
-ALL = (True, True, True, False)
-"""Whose gradients are asked for: those of queries, keys and values, not of a bias."""
 VALUE = 2
 """Position of the values, after queries and keys."""
 
@@ -242,7 +240,7 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     arguments = {
         AttentionKernel.CUDNN: (*turned, None, True, 0.0, causal, False, scale),
         AttentionKernel.FLASH2: (*turned, 0.0, causal, False, scale),
-        AttentionKernel.EFFICIENT: (*turned, None, True, 0.0, causal, scale),
+        AttentionKernel.FLASH1: (*operands, None, causal, scale),
     }
     row = tape.op(FUSED[kind], arguments[kind], out, spread)
     plain = _swap(writer, out)
@@ -250,15 +248,16 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
 
     @tape.undoes(result, row)
     def undo(grad: Variable) -> None:
-        grad = _swap(writer, writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim))
+        flat = writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim)
+        grad = _swap(writer, flat)
         found = [_heads_first(writer, batch, tokens, *item.shape[1::2]) for item in turned]
         flags = (None, None, tokens, tokens, 0.0, causal)
         backward = {
             AttentionKernel.CUDNN: (grad, *turned, out, spread, None, None, None, *flags, scale),
             AttentionKernel.FLASH2: (grad, *turned, out, spread, *flags, None, None, scale),
-            AttentionKernel.EFFICIENT: (grad, *turned, None, out, spread, None, None, 0.0, ALL, causal, scale),
+            AttentionKernel.FLASH1: (flat, *operands, plain, spread, *operands, None, causal, scale),
         }
-        tape.op(f"{FUSED[kind]}_backward", backward[kind], *found)
+        tape.op(f"{FUSED[kind].removesuffix('_forward')}_backward", backward[kind], *found)
         for item, gradient in zip(operands, found, strict=True):
             tape.add_gradient(item, _swap(writer, gradient))
 

@@ -144,7 +144,7 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
         Kernels(products=ProductFormat.NVFP4, casts_turned=True),
         Kernels(is_fused=False, is_eager=True, is_rotation_fused=False),
         Kernels(attention=AttentionKernel.CUDNN),
-        Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
+        Kernels(attention=AttentionKernel.FLASH1, reported_losses=2, is_optimizer_fused=False),
     ],
 )
 def test_recordings_are_valid_and_every_op_is_known(changes: dict[str, Any], kernels: Kernels) -> None:
@@ -177,6 +177,13 @@ def test_reported_losses_are_taken_in_float32_and_learned_from_by_nothing() -> N
         assert moved_bytes(SMALL, plain, name) == moved_bytes(SMALL, reporting, name) > 0.0
     more = moved_bytes(SMALL, reporting, "aten::_log_softmax") - moved_bytes(SMALL, plain, "aten::_log_softmax")
     assert more == pytest.approx(2 * 2 * 4 * 256 * 1024, rel=0.01)
+
+
+def test_a_lean_loss_reads_the_logits_once_each_way() -> None:
+    kernels, logits = Kernels(is_loss_lean=True), 2 * 256 * 1024
+    assert moved_bytes(SMALL, kernels, "aten::logsumexp") == pytest.approx(logits, rel=0.01)
+    assert moved_bytes(SMALL, kernels, "aten::exp") == 2 * logits
+    assert moved_bytes(SMALL, kernels, "aten::_log_softmax") == 0.0
 
 
 def test_an_optimizer_in_steps_moves_more_than_a_fused_one() -> None:

@@ -170,6 +170,17 @@ def test_layers_run_again_before_their_backward(gpt2: Trace) -> None:
     assert peaks[1] < 0.7 * peaks[0]
 
 
+def test_checkpoints_that_stop_early_leave_out_what_no_backward_reads(gpt2: Trace) -> None:
+    (whole,), (early,) = (
+        derive_ranks(gpt2, ParallelPlan(recompute=mode)) for mode in (RecomputeMode.FULL, RecomputeMode.EARLY)
+    )
+    validate(early.trace)
+    fewer = np.bincount(whole.source_op) - np.bincount(early.source_op)
+    left_out = [gpt2.strings[name] for name in gpt2.ops.name[fewer > 0].tolist()]
+    # Before each layer's last sum stands a dropout, whose mask is kept.
+    assert left_out == ["aten::add"] * find_layers(gpt2).count
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
