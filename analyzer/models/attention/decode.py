@@ -16,7 +16,7 @@ Kernels (from what is known of the libraries, and read off the measurements of `
 - whole: the same for FP8 caches where nothing is asynchronous. It never splits a sequence; where widening FP8 is slow
   (`converts_fp8_fast`) that alone is what a key costs.
 - fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
-  like flash attention on asynchronous units.
+  like flash attention on asynchronous units; what starts one grows with a key's bytes, and with heads times their dim.
 - flash: flash attention; a tile of 64 query rows is multiplied however few are filled.
 
 A few queries per sequence (speculative decoding) share a tile with the heads of their group, but in FlashAttention-2,
@@ -55,13 +55,16 @@ GROUP_STEP: Final = 16.0
 NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
 """Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
+CUDNN_FIX_RATIO: Final = 0.3
+"""Of flash attention's fixed cycles, what cuDNN's CTAs take: by own trained shapes, which no fit of decodes sees."""
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
 8.9) are L40S's own times, of which no other card speaks; `whole_key_cycles` is RTX PRO 6000's, rounded, the only other
 one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;
-`gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's."""
+`gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's.
+`alone_floor_ratio`: Hopper's kernel of FP8 caches rotates and appends the new key itself: one kernel, not two."""
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
     *("log CTAs per SM", "log keys", "log splits", "log group", "dim", "cache bytes", "is flash", "is single"),
@@ -112,7 +115,8 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     cache = problems.batch * problems.kv_heads * visible_keys(problems) * dims * problems.kv_bytes
     moved = cache + problems.batch * problems.heads * problems.queries * dims * operand_bytes(problems)
     miss = miss_ratio(moved * problems.copies, fleet, values)
-    dram = miss * (moved / kernels.dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * kernels.US)
+    ramp_us = np.where(problems.kernel == AttentionKernel.CUDNN, kernels.COLD_US, values["ramp_us"])
+    dram = miss * (moved / kernels.dram_bytes_per_s(fleet, values) * 1e9 + ramp_us * kernels.US)
     kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * kernels.US + values["combine_kcycles"] * kernels.KILO / clock
@@ -127,7 +131,8 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
         choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
-    floor = kernels.floor_ns(problems, fleet, values)
+    is_alone = _masks(problems, fleet).fused & is_hopper(fleet)
+    floor = kernels.floor_ns(problems, fleet, values) * np.where(is_alone, values["alone_floor_ratio"], 1.0)
     p = values["sharpness"]
     body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
     time = floor + body + np.where(splits > 1, combine, 0.0)
@@ -214,14 +219,15 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     excess = tile / FREE_GROUP - 1.0
     rows = np.minimum(together, FLASH_ROWS) / FREE_GROUP
     grouped = masks.group | masks.whole
-    grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
+    grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"] * dim, 0.0)) * excess
     fp8 = np.where(masks.single & (p.kv_bytes == 1), v["single_fp8_ratio"], 1.0)
     fp8 = fp8 * np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
     dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
-    scale = 1.0 + dim_share * (dim**2 - 1.0)
+    scale = 1.0 + dim_share * ((dim * np.where(masks.fused, p.kv_bytes / kernels.HALF_BYTES, 1.0)) ** 2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
     fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
-    fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
+    flash_fix = v["flash_fix_kcycles"] * np.where(p.kernel == AttentionKernel.CUDNN, CUDNN_FIX_RATIO, 1.0)
+    fix = np.where(masks.flash, flash_fix * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
     flops_per_cycle = flops_per_cycle * kernels.speed_ratio(p, p.kernel, fleet, v)
     matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle

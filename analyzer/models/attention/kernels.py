@@ -30,6 +30,9 @@ OWN_INSTRUCTIONS: Final = (FLASH1, FLASH2, EFFICIENT)
 TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
 FLASH1_RATIO: Final = 1 / 1.4
 """Of FlashAttention-2's rate on A100, which is 1.3 to 1.5 times as fast (Dao, arXiv 2307.08691, section 4.1)."""
+COLD_US: Final = 1.9
+"""What a CTA's first loads wait longer for DRAM than for L2: trained shapes, cold less warm, 1.4 to 3 us at all sizes.
+What TensorRT-LLM's wait stands in their floor."""
 NARROW_DIM, WIDE_DIM = 64.0, 192.0
 HALF_BYTES: Final = 2.0
 """Of a 16-bit operand."""

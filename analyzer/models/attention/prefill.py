@@ -301,7 +301,7 @@ def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Flo
 
 
 def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
-    """Return the attention's own DRAM time and that of the kernels beside it."""
+    """Return the attention's own DRAM time, and that of the kernels beside it with what none hides."""
     dims, width = p.query_dim + p.value_dim, operand_bytes(p)
     query_bytes = p.batch * p.heads * p.queries * dims * width
     keys = p.batch * p.kv_heads * p.keys * dims
@@ -314,7 +314,9 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     miss = miss_ratio(own + extra, fleet, v)
     own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
     ns_per_byte = 1e9 / kernels.dram_bytes_per_s(fleet, v)
-    return own_miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
+    held = fleet.l2_cache_bytes / (own * p.copies)
+    cold_ns = np.isin(p.kernel, TORCH_KERNELS) * kernels.COLD_US * US / (1.0 + held * held * held)
+    return own_miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"]) + cold_ns
 
 
 def _features(

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, is_async
+from ....specs.generations import has_tensor_memory, is_async, is_blackwell_ultra
 from ...work.work import LatentKernel
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s, miss_ratio
 from ..frame.model import Estimate, Model
@@ -34,6 +34,9 @@ ABSORBED_ROWS: Final = np.array([64.0, 16.0, 16.0, 64.0])
 """Rows of a tile by `LatentKernel`; the other form's are `HEAD_ROWS`."""
 PARTIAL_SPLITS: Final = np.array([0.0, 4.0, 8.0, 0.0])
 """Parts whose results Triton's kernels write in FP32 and read again, whether there are keys for them or not."""
+NARROW_ROWS, NARROW_HEADS = 16.0, 32.0
+"""On Blackwell 32 heads read 0.4 of DRAM's bandwidth, 16 and 64 heads 0.7 (B200, B300, GB200): twice the keys,
+as tiles follow one another."""
 HALF_SPLITS: Final = 16.0
 """Parts of a sequence whose joining takes half of what that of many takes."""
 UNSPLIT_BLOCKS: Final = 2.0
@@ -42,12 +45,14 @@ HEAD_ROWS: Final = 128.0
 SYNC_HEAD_ROWS: Final = 64.0
 PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
 """Of an absorbed tile with several queries; in Triton 32: a block's own time on L40S is half of what it adds."""
-EXPONENTIALS_PER_CYCLE: Final = 16.0
-"""Per multiprocessor."""
+EXPONENTIALS_PER_CYCLE, ULTRA_EXPONENTIALS = 16.0, 2.0
+"""Per multiprocessor, and how often that on Blackwell Ultra, as `attention/prefill.py` has it."""
 
 PARAMETERS: Final = (*priors("latent attention"), *DRAM_PARAMETERS, *L2_PARAMETERS)
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
-(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200."""
+(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200.
+`prefill_floor_us`: of one kernel more, which TensorRT-LLM's prefill starts on Blackwell: its shortest calls take 2.5 to
+3.5 us longer than a decode's, flash attention's on H100 no longer."""
 OTHER_SHARPNESS: Final = 3.0
 CLASS_NAMES: Final = ("sync", "async", "tensor memory")
 """How matrix units are fed, and where their results are: other kernels, whose floors differ."""
@@ -72,7 +77,8 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     around = p.batch * p.heads * p.queries * (p.query_dim + p.value_dim) * p.element_bytes
     miss = miss_ratio((cached + around) * p.copies, fleet, v)
     dram = 1e9 / dram_bytes_per_s(fleet, v)
-    memory = np.maximum(miss * (cached + around) * dram, cached * loads / l2_bytes_per_s(fleet, v) * 1e9)
+    reads = np.where(_has_narrow_tiles(p, fleet, kernel), loads, 1.0)
+    memory = np.maximum(miss * (cached * reads + around) * dram, cached * loads / l2_bytes_per_s(fleet, v) * 1e9)
     is_decode, is_fp8 = p.queries == 1, p.cache_bytes == 1.0
     sharpness = np.where(is_decode & (kernel == LatentKernel.LIBRARY), v["sharpness"], OTHER_SHARPNESS)
     busy = ((compute / clock) ** sharpness + memory**sharpness) ** (1.0 / sharpness)
@@ -86,9 +92,8 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     )
     partial = PARTIAL_SPLITS[kernel] * p.batch * p.heads * p.queries * p.value_dim * 4.0 * v["partial_passes"]
     aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
-    quantises = np.where(is_fp8 & ~is_decode, v["fp8_floor_us"], 0.0)
-    floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + quantises)
-    floor = fleet.launch_ratio * floor
+    beside_us = ~is_decode * (is_fp8 * v["fp8_floor_us"] + has_tensor_memory(fleet) * v["prefill_floor_us"])
+    floor = fleet.launch_ratio * 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + beside_us)
     time = floor + busy + aside
     columns = (
         np.log(time) - 10.0,
@@ -118,7 +123,8 @@ def _compute_cycles(
     is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
     head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
-    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS[kernel]), head_rows)
+    decode_rows = np.where(_has_narrow_tiles(p, fleet, kernel), NARROW_ROWS, ABSORBED_ROWS[kernel])
+    tile = np.where(is_absorbed, np.where(is_decode, decode_rows, PREFILL_ROWS[kernel]), head_rows)
     per_sequence = np.ceil(rows / tile)
     blocks = np.where(is_absorbed, p.batch, p.batch * p.heads) * per_sequence
     span = np.minimum(np.where(is_absorbed, tile / p.heads, tile), p.queries)
@@ -138,6 +144,12 @@ def _compute_cycles(
     return np.sqrt(cycles**2 + longest**2), blocks * splits, per_sequence * seen / p.keys, splits
 
 
+def _has_narrow_tiles(p: LatentAttentionProblems, fleet: Fleet, kernel: Codes) -> Mask:
+    """Say where libraries on Blackwell decode up to `NARROW_HEADS` heads, in tiles of `NARROW_ROWS`."""
+    is_few = (p.queries == 1) & (p.is_absorbed == 1) & (p.heads <= NARROW_HEADS)
+    return np.asarray(is_few & (kernel == LatentKernel.LIBRARY) & has_tensor_memory(fleet))
+
+
 def _key_cycles(
     p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes, tile: Floats
 ) -> tuple[Floats, Floats]:
@@ -146,7 +158,7 @@ def _key_cycles(
     rate = np.where(is_fp8 & has_tensor_memory(fleet) & is_decode, FP8_RATE, p.rate)
     per_cycle = np.maximum(peak_flops_per_s(rate, fleet), 1.0) / (fleet.sm_count * fleet.clock_hz)
     matrix = 2.0 * tile * (p.query_dim + p.value_dim) / per_cycle
-    exponentials = tile / EXPONENTIALS_PER_CYCLE
+    exponentials = tile / (EXPONENTIALS_PER_CYCLE * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0))
     is_library, is_unsplit = kernel == LatentKernel.LIBRARY, kernel == LatentKernel.UNSPLIT
     decode = np.where(is_library, v["decode_ratio"], np.where(is_unsplit, v["unsplit_ratio"], v["triton_ratio"]))
     waits = np.where(

@@ -51,9 +51,15 @@ grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state
 names three kernels beside a layer's steps, eight of its gradient (`gradient_layer_us`), each half of `step_us`.
 `kernel_math_ratio`: between a tile alone, 0.27 of its SM by `lane_chain_cycles`, and as many as hide each other.
 `unaligned_ratio`: Ampere's instructions, at 0.6 of Hopper's rate, with loads of half the width."""
-TILE, LARGE_TILE = 64.0, 128.0
+TILE, LARGE_TILE, NARROW_TILE = 64.0, 128.0, 32.0
+"""Narrow ones where all of them find a multiprocessor each, as the names of fp32 kernels show."""
+BIAS_CYCLES: Final = 11.0
+"""Of a row of one gate in a bias's gradient, which few blocks sum one row after another, however wide it is: recorded
+networks' kernels take 6 to 12."""
 LEAST_PARTS, MOST_PARTS = 3.0, 4.0
 """Into which cuBLAS shares out a product's k, by the grids of most own rows."""
+DEEPEST: Final = 4096.0
+"""That a product computes in one part where its blocks fill the GPU: own grids of 4,096 have one, of 6,000 four."""
 STREAMED_STEPS: Final = 2.0
 """Whose inputs an upper layer multiplies at once: recorded networks have 24 to 50 such products in 50 steps, one 12."""
 LEAST_BUSY: Final = 0.09
@@ -65,6 +71,9 @@ OTHER_KERNELS_LOG_WIDTH: Final = 0.8
 """Of kernels' own times, which Hopper's rows alone tell: of the calls measured on 1080 Ti, P100 and V100, each chip
 counting alike, nine of ten lie within 0.9 of the sum of kernels, which intervals of 0.34 were said to hold."""
 ALIGNED_BYTES: Final = 16.0
+UNALIGNED_LARGE: Final = 2.5
+"""Slowness of such rows in products of all steps, which no own row tells: between 1.7, of Ampere's instructions alone,
+and 3.3, of those with loads of half the width."""
 HALF_BYTES: Final = 2.0
 TILE_ROWS: Final = 16.0
 """Sequences that the narrowest product computes together."""
@@ -116,10 +125,14 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
     is_square = is_kernel_timed & (p.element_bytes > HALF_BYTES) & (is_backward | kind.is_matrix)
     across = np.where(is_square, TILE, across)
+    narrow_tiles = np.ceil(p.gates * p.hidden_size / NARROW_TILE) * np.ceil(p.batch / NARROW_TILE)
+    is_small = is_kernel_timed & ~is_square & ~kind.is_matrix & (narrow_tiles <= fleet.sm_count)
+    across = np.where(is_small, np.minimum(across, NARROW_TILE), across)
     rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
     # The data gradient's products are as deep as all gates, but as narrow as the state: few blocks, which share out k.
     parts = np.floor(fleet.sm_count / (np.ceil(p.hidden_size / TILE) * np.ceil(p.batch / across)))
-    parts = np.where(parts < LEAST_PARTS, 1.0, np.minimum(parts, MOST_PARTS))
+    few = np.where(p.gates * p.hidden_size > DEEPEST, MOST_PARTS, 1.0)
+    parts = np.where(parts < LEAST_PARTS, few, np.minimum(parts, MOST_PARTS))
     alone = np.where(is_kernel_timed & is_backward, p.gates / parts, 1.0)
     shared = np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
     depth = p.hidden_size * np.where(is_kernel_timed, alone, shared)
@@ -195,10 +208,12 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     efficiency = efficiency * np.where(p.is_host_timed > 0, 1.0, v["kernel_large_ratio"])
     inputs = p.directions * input_weights(p) * p.element_bytes
     streams = p.steps * p.batch * together * p.hidden_size * (p.gates + 2.0) * p.element_bytes + p.walks * inputs
-    product = np.maximum(flops / (peak * efficiency), np.where(flops > 0, streams / dram, 0.0))
+    slower = np.where(kind.is_unaligned, UNALIGNED_LARGE, 1.0)
+    product = np.maximum(flops * slower / (peak * efficiency), np.where(flops > 0, streams / dram, 0.0))
     weights = together * state_weights(p) * p.element_bytes + inputs
     passes = p.weight_gradients * v["weight_passes"] + np.where(_is_copied(p), COPY_PASSES, 0.0)
-    return np.asarray(product + passes * weights / dram)
+    bias_cycles = BIAS_CYCLES * p.weight_gradients * p.steps * p.batch * p.gates * together * (p.is_host_timed == 0)
+    return np.asarray(product + passes * weights / dram + bias_cycles / fleet.clock_hz)
 
 
 def _streamed(p: RecurrentProblems) -> Floats:

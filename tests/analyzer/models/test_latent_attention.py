@@ -89,6 +89,13 @@ def test_heads_share_the_latent_where_the_units_are_fast() -> None:
     assert found[NAMES.index("A100 SXM4 80GB")] > 3.0
 
 
+def test_two_tiles_of_heads_read_a_long_cache_twice_on_blackwell() -> None:
+    long = replace(DECODE, batch=64, keys=32768)
+    found = times(replace(long, heads=32)) / times(replace(long, heads=16))
+    assert found[NAMES.index("B200 SXM (HGX, 180GB)")] > 1.5
+    assert found[NAMES.index("H100 SXM5 80GB")] < 1.2
+
+
 @given(
     batch=st.sampled_from([1, 8, 64, 512]),
     heads=st.sampled_from([1, 16, 128]),
