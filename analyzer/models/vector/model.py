@@ -21,7 +21,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask, Singles, fourth, single
 from ....records import replace
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
+from ....specs.generations import is_before_volta, is_blackwell, is_hopper, is_nvidia, is_since_volta
 from ...work.access import SECTOR_BYTES
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
@@ -32,6 +32,8 @@ from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_k
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
+TURING: Final = 7.5
+"""Compute capability."""
 _MOST_PRESSURE: Final = 1e2
 """Of what a cache is asked for over what it holds: its sixteenth power still is a single float, and nothing hits."""
 _LONGEST_SINGLE: Final = 1e9
@@ -50,15 +52,15 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 PARAMETERS: Final = (
-    *(replace(x, class_spread=0.03 * (x.name == "hbm_efficiency"), only=HOPPER) for x in gpu_physics.COPY_PARAMETERS),
+    *(replace(x, class_spread=0.01 * (x.name == "hbm_efficiency"), only=HOPPER) for x in gpu_physics.COPY_PARAMETERS),
     *priors("vector"),
     *priors("vector, apart", CLASS_NAMES),
     *priors("vector, kinds", CLASS_NAMES),
 )
 """Chosen with a chip in sight, beside what functions say of theirs: AMD's floor of small kernels (the shortest in
 traces of MI300X, 1.9 us); a layer norm's instructions per row and cycles per block (networks on RTX 3090); hosts'
-floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the
-steps of a softmax (A100).
+floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the steps of a
+softmax (A100).
 
 Hopper's own spread of 0.8: kernels of torch 2.11 were measured there alone, and those of which older versions were
 measured elsewhere are not the same. By kind: instructions per element, cycles of a block before its steps, and of each
@@ -67,16 +69,19 @@ DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain
 there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
 0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
 (64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
-traces, as `measurements/vector.py` says. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and
-`held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels of any size start two loads from
-DRAM later, of a page table and of code. A layer norm's step is two loads and Welford's update between. Hopper's latency
-of plain kernels has a small spread: large tensors do not tell it, small kernels need it. `floor_cycles`: membench's
-periods less that load are 0.43 us and 840 cycles. HBM3 copies at 0.9 of the datasheet, HBM2 at 0.95.
-`hopper_l2_bytes_per_cycle_per_sm`: own rows of 2 to 34 MB; older kernels took halves eight bytes at a time and show 17
-on A100. `written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB
-hardly wait for what they write and small ones take 0.1 us more than in a loop. `block_cycles`: as lookups'; strided
-kernels in fp32, 256 elements a block, take 0.6 ns a block. `function_cycles`: 0.25 us for a division, twice that with
-an exponential (own rows). `index_cycles`: four until the next, and other warps."""
+traces, as `measurements/vector.py` says, and of all GPUs: it is the software's. `half_softmax_ratio`,
+`half_norm_ratio`, `flushed_us` and `held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels
+of any size start two loads from DRAM later, of a page table and of code. A layer norm's step is two loads and Welford's
+update between. Hopper's latency of plain kernels has a small spread: large tensors do not tell it, small kernels need
+it. `floor_cycles`: membench's periods less that load are 0.43 us and 840 cycles. `dies_us`: kernels of a graph come
+every 2.1 us on B200 and GB200 and 1.8 on B300, whose two dies start and end together, 1.4 on H100; B200's trace, 3.2 us
+where H100's has 2.2, was in sight. Large copies reach 0.92 of the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91
+on Hopper. `hopper_l2_bytes_per_cycle_per_sm`: own rows of 2 to 34 MB, 20 to 22 in fits that see them; older kernels
+took halves eight bytes at a time and show 17 on A100, 1.3 to 1.5 times its DRAM's rate. `written_l2_ratio`,
+`switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB hardly wait for what they
+write and small ones take 0.1 us more than in a loop. `block_cycles`: as lookups'; strided kernels in fp32, 256 elements
+a block, take 0.6 ns a block. `function_cycles`: 0.25 us for a division, twice that with an exponential (own rows).
+`index_cycles`: four until the next, and other warps."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -113,9 +118,9 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
-    written = np.where(is_filled, dram / single(gpu_physics.fill_ratio(fleet)), dram)
+    filled = single(np.maximum(dram / gpu_physics.fill_ratio(fleet), 1e6 / fleet.bandwidth_bytes_per_s))
     missed = (single(problems.read_bytes) + again * miss) * cold + single(problems.written_bytes) * evicted
-    dram_us, l2_us = missed * written, (moved + again + sectors) * cached
+    dram_us, l2_us = missed * np.where(is_filled, filled, dram), (moved + again + sectors) * cached
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
@@ -143,7 +148,11 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
-    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_cycles"], 0.0) * cycle_us
+    own_us = np.where(
+        _IS_QUANTIZE[problems.kind],
+        shared["quantize_floor_cycles"] * cycle_us,
+        shared["dies_us"] * (is_blackwell(fleet) & fleet.has_hbm),
+    )
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
@@ -181,11 +190,13 @@ def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of DRAM for streams that are read and written.
 
     P100's controller reaches 3/4 of the peak where V100's reaches more than 9/10 (NVIDIA, Tesla V100 GPU
-    Architecture, 2017, STREAM figure), AMD's with HBM 0.76-0.85 (BabelStream on MI250X and MI300X).
+    Architecture, 2017, STREAM figure), 2 % more than later HBM (membench). AMD's with HBM reaches 0.76-0.85
+    (BabelStream on MI250X and MI300X).
     """
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
-    is_early = is_before_volta(fleet) & fleet.has_hbm
-    return gpu_physics.dram_bytes_per_s(fleet, values) * np.where(is_early, values["early_hbm_ratio"], vendor)
+    early = np.where(is_before_volta(fleet), values["early_hbm_ratio"], values["volta_hbm_ratio"])
+    is_early = is_nvidia(fleet) & fleet.has_hbm & (fleet.capability < TURING)
+    return gpu_physics.dram_bytes_per_s(fleet, values) * np.where(is_early, early, vendor)
 
 
 def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:

@@ -110,7 +110,7 @@ WARP_SOFTMAX_COLUMNS, HELD_COLUMNS = 1024, 9216
 UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
 """Families that no measurement covers, as none covers normalisations over a batch's channels."""
 GROUP_NAMES: Final = (
-    *("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list", "indexed"),
+    *("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list", "indexed", "stream"),
 )
 with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
     KERNEL_FACTS: Final = tuple(csv.DictReader(_file))
@@ -123,11 +123,15 @@ HOST_BOUND_BYTES: Final = 48e6
 
 
 def group(problems: VectorProblems) -> Codes:
-    """Return what the errors are grouped by: the kind of kernel; elementwise ones that compute where their operands
-    lie, event times of small ops, and stand-ins, apart."""
+    """Return what the errors are grouped by: the kind of kernel; elementwise ones that stream through DRAM or compute
+    where their operands lie, event times of small ops, and stand-ins, apart.
+
+    Events time streams alone, and those of one project on one software: how narrow it is there says nothing of others.
+    """
     codes = _GROUPS[problems.kind]
     is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
     codes = np.where((codes == 0) & (problems.index_operations > 0), GROUP_NAMES.index("indexed"), codes)
+    codes = np.where((codes == 0) & ~is_small, GROUP_NAMES.index("stream"), codes)
     codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
     return np.where(problems.is_stand_in > 0, STAND_IN, codes)
 
