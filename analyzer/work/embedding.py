@@ -25,13 +25,14 @@ _MAXIMUM: Final = 2
 def embedding(signature: Signature) -> Work:
     """Gather rows: table [v,d], indices."""
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
-    written = bytes_of(indices.element_count * table.shape[1], table.dtype)
+    written, row_bytes = (bytes_of(count * table.shape[1], table.dtype) for count in (indices.element_count, 1))
     work = _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
     dims = RowDims(
         rows=indices.element_count,
         columns=table.shape[1],
         table_rows=table.shape[0],
-        kernel=None if bytes_of(table.shape[1], table.dtype) % VECTOR_BYTES else RowKernel.GATHER_ROWS,
+        kernel=None if row_bytes % VECTOR_BYTES else RowKernel.GATHER_ROWS,
+        run=0 if row_bytes % VECTOR_BYTES else int(row_bytes) // VECTOR_BYTES,
     )
     return replace(work, dims=dims)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from math import inf, log2, prod
+from math import ceil, inf, log2, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
@@ -217,8 +217,9 @@ def _key_bytes(x: TensorSpec) -> int:
 
 
 def _by_rows(work: Work, rows: int, columns: int) -> Work:
-    """Return a gather of whole rows."""
-    return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
+    """Return a gather of whole rows; its run is a row's loads of 16 bytes."""
+    run = ceil(bytes_of(columns, work.dtype) / GATHERED_BYTES)
+    return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS, run=run))
 
 
 def median(signature: Signature) -> Work:

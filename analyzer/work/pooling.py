@@ -13,14 +13,15 @@ from .walks import by_element, run_of
 from .work import Family, RowDims, Work, build_work
 
 DOUBLED: Final = 4.0
-CONTENTION: Final = 0.72
+CONTENTION, NEIGHBOURS = 0.55, 2.0
 """Of images twice as wide and high, of which gradients were measured, and how the time of an element grows beyond: read
-off images 8 times as wide (4.4 times as long) and one pixel spread over 64 x 64 (183 times)."""
-
-LAST_MAX, LAST_NEAREST = 0.76, 1.8
-"""Instructions of these gradients with channels last, over those of whole images (H100's own calls)."""
-HALVES_APART: Final = 1.9
-"""Of adding 16 bits where neighbours are added by other threads, over adding 32, or two channels at once."""
+off images 8 times as wide: 4.4 times as long, by these 4.6. Along a dim of one pixel both neighbours are that one: one
+pixel spread over 64 x 64 takes 183 times as long, by these 181."""
+LAST_POOL, LAST_MAX, LAST_NEAREST = 1.2, 0.76, 1.8
+"""Instructions of maxima, their gradients and copies' gradients with channels last, over those of whole images (H100's
+own calls)."""
+HALVES_APART, HALVES_TOGETHER = 2.25, 1.35
+"""Of adding 16 bits where neighbours are added by other threads, and two channels at once, over adding 32."""
 
 
 def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bool) -> Work:
@@ -33,7 +34,7 @@ def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bo
     work = _work(count * window, tensor_bytes(x), written, x.dtype)
     if run_of(x) == 1 and not has_dilation:
         return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.AVERAGE_LAST))
-    return _by_window(work, count, window)
+    return _by_window(work, round(count * (LAST_POOL if run_of(x) == 1 else 1.0)), window)
 
 
 def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Work:
@@ -49,7 +50,7 @@ def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Wo
 
 
 def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
-    """Pool to a given output size: each input element belongs to one window (or to two, at uneven edges)."""
+    """Pool to a given size by blocks of 8 x 32: each input element belongs to one window (to two, at uneven edges)."""
     x, result = tensor_at(signature, 0), result_at(signature)
     if len(x.shape) < rank:
         raise LackingArgumentError("fewer dims than pooled ones")
@@ -58,6 +59,8 @@ def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work
     work, window = _work(x.element_count, tensor_bytes(x), written, x.dtype), x.element_count // max(count, 1)
     if count == prod(x.shape[:-rank]) and not has_indices:
         return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.REDUCE))
+    if rank == 2 and result is not None and not has_indices and run_of(x) > 1:
+        count = prod(x.shape[:-2]) * 256 * ceil(result.shape[-2] / 8) * ceil(result.shape[-1] / 32)
     return _by_window(work, count, window)
 
 
@@ -85,7 +88,7 @@ def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -
     else:
         count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
     work = _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
-    images, is_last = prod(x.shape[:2]), run_of(x) == 1
+    images, is_last = prod(x.shape[:2]), run_of(result or x) == 1
     if images == 0:
         return work
     if flops == 0:
@@ -111,9 +114,9 @@ def upsample_backward(signature: Signature, *, flops: int) -> Work:
         return by_element(work, count, RowKernel.NEAREST_GRADIENT)
     # More results of one element are more additions in one place, one after another.
     enlarged = grad.size_bytes / max(written, 1.0)
-    waiting = max(enlarged / DOUBLED, 1.0) ** CONTENTION
-    if bytes_of(1, grad.dtype) == 2 and not is_last:
-        waiting *= HALVES_APART
+    waiting = max(enlarged / DOUBLED, 1.0) ** CONTENTION * NEIGHBOURS ** sizes_at(signature, 2)[2:].count(1)
+    if bytes_of(1, grad.dtype) == 2:
+        waiting *= HALVES_TOGETHER if is_last else HALVES_APART
     return by_element(work, round(grad.element_count * waiting), RowKernel.BILINEAR_GRADIENT, zeroed_bytes=written)
 
 

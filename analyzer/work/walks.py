@@ -87,9 +87,14 @@ def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
 
 
 def fixed_batch_norm(work: Work, x: TensorSpec) -> Work:
-    """Return the work of a batch norm whose statistics are given: one pass over the elements."""
+    """Return the work of a batch norm whose statistics are given: one pass over the elements. cuDNN (`bn_fw_inf_1C11`)
+    has a block for each image of each channel; where channels lie last, blocks share images."""
     moves = Moves(walked_bytes=2.0 * x.size_bytes, launches=3 if x.dtype == BRAIN else 1)
-    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS, moves)
+    if x.dtype == BRAIN:
+        return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS, moves)
+    if run_of(x) == 1:
+        return by_row(work, x, x.shape[0], RowKernel.BROADCAST, moves)
+    return by_row(work, x, channel_count(x) * x.shape[0], RowKernel.CHANNEL_ELEMENTS, moves, run=run_of(x))
 
 
 def by_row_backward(work: Work, x: TensorSpec, rows: int, has_parameters: bool) -> Work:

@@ -26,7 +26,7 @@ from ...analyzer.models.frame.intervals import (
     gpu_positions,
     size_class,
 )
-from ...arrays import Codes, Floats, Mask
+from ...arrays import Codes, Floats
 from ...formats.files.constants import read_constants
 from ...records import dataclass
 from ...specs.fleet import build_fleet
@@ -112,7 +112,7 @@ def fit_intervals(
     known = np.isin(chips, [item.chip for item in seen])
     rows = {item.chip: np.bincount(item.group, minlength=groups) for item in seen}
     measured = np.array([rows[chip] >= FEWEST_ROWS for chip in chips[known]]).reshape(-1, groups).T
-    needed = seen_ratios([(residuals_of(item, shrink, limit), pool.share[item.rows] >= part) for item in seen], table)
+    needed = seen_ratios([(residuals_of(item, shrink, limit), pool.share[item.rows]) for item in seen], part, table)
     return IntervalTable(
         half_width=table,
         class_factor=factor,
@@ -126,26 +126,28 @@ def fit_intervals(
 def half_width_table(parts: Sequence[Residuals], groups: int) -> Floats:
     """Return the quantile of residuals, every chip counting alike, [groups, sizes]; NaN for groups without any.
 
-    The logarithm for a size that n chips measured is shrunk towards that of the whole group with weight 1 / (1 + n).
+    The logarithm for a size that n chips measured is shrunk towards that of the whole group with weight 1 / (1 + n),
+    that of a group towards that of all groups, which count as `FEWEST_ROWS` of its rows.
     """
     table = np.full((groups, len(SIZE_EDGES_NS) + 1), np.nan)
+    usual = _towards(0.0, [part.absolute for part in parts if len(part.absolute)])
     for row in range(groups):
         every = [part.absolute[part.group == row] for part in parts]
         every = [item for item in every if len(item)]
         if not every:
             continue
-        whole = max(quantile_over_chips(every), LEAST_HALF_WIDTH)
+        whole = _towards(usual, every)
         for column in range(table.shape[1]):
             mine = [part.absolute[(part.group == row) & (part.size == column)] for part in parts]
             mine = [item for item in mine if len(item) >= FEWEST_ROWS]
             logs = [np.log(max(quantile_over_chips(mine), LEAST_HALF_WIDTH))] * len(mine) if mine else []
-            table[row, column] = np.exp(np.mean([*logs, np.log(whole)]))
+            table[row, column] = np.exp(np.mean([*logs, whole]))
     return table
 
 
-def quantile_over_chips(parts: Sequence[Floats]) -> float:
+def quantile_over_chips(parts: Sequence[Floats], level: float = COVERAGE) -> float:
     """Return the quantile of the wanted coverage, every part counting alike."""
-    return weighted_quantile(np.concatenate(parts), equal_weight(parts), COVERAGE)
+    return weighted_quantile(np.concatenate(parts), equal_weight(parts), level)
 
 
 def needed_factors(parts: Mapping[str, Residuals], groups: int) -> list[dict[str, float]]:
@@ -188,30 +190,37 @@ def _spread(needed: Sequence[Mapping[str, float]]) -> float:
     return float(np.sqrt(squares / (freedom + lacking)))
 
 
-def seen_ratios(seen: Sequence[tuple[Residuals, Mask]], table: Floats) -> Floats:
+def seen_ratios(seen: Sequence[tuple[Residuals, Floats]], part: float, table: Floats) -> Floats:
     """Return by what half-widths change on each training chip for the wanted coverage there, [groups, chips].
 
-    Rows of a chip that the mask keeps tell of a group where they are `FEWEST_ROWS`, else all of its rows where these
-    are. A chip's logarithm counts by its rows, that of all chips as `FEWEST_ROWS` more; so does theirs beside that of
-    all groups. No half-width falls under `LEAST_HALF_WIDTH`.
+    Beside residuals are rows' shares, one a shape. Rows of shapes that did not train, from `part` on, tell of a group
+    where they are `FEWEST_ROWS`, else all of its rows where these are. A chip's logarithm counts by its rows, that of
+    all chips as `FEWEST_ROWS` more; so does theirs beside that of all groups. None lets widths under the least one.
     """
-    parts = [(part.group, part.absolute / table[part.group, part.size], kept) for part, kept in seen]
+    parts = [(item.group, item.absolute / table[item.group, item.size], share) for item, share in seen]
     usual = np.log(quantile_over_chips([ratio for _, ratio, _ in parts])) if parts else 0.0
     logs = np.full((len(table), len(parts)), usual)
     for row in range(len(table)):
-        both = [(ratio[(group == row) & kept], ratio[group == row]) for group, ratio, kept in parts]
-        told = [left if len(left) >= FEWEST_ROWS else every for left, every in both]
-        columns = [column for column, item in enumerate(told) if len(item) >= FEWEST_ROWS]
-        shared = _towards(usual, [told[column] for column in columns])
+        told = []
+        for group, ratio, share in parts:
+            left = (group == row) & (share >= part)
+            chosen = left if left.sum() >= FEWEST_ROWS else group == row
+            told.append((ratio[chosen], len(np.unique(share[chosen]))))
+        columns = [column for column, (item, _) in enumerate(told) if len(item) >= FEWEST_ROWS]
+        shared = _towards(usual, [told[column][0] for column in columns], sum(told[column][1] for column in columns))
         logs[row] = shared
         for column in columns:
-            logs[row, column] = _towards(shared, [told[column]])
+            logs[row, column] = _towards(shared, [told[column][0]], told[column][1])
     return np.asarray(np.maximum(np.exp(logs), LEAST_HALF_WIDTH / table.min(axis=1)[:, None]))
 
 
-def _towards(usual: float, parts: Sequence[Floats]) -> float:
-    """Return the logarithm of the ratio that parts need, with the usual one as `FEWEST_ROWS` rows more."""
+def _towards(usual: float, parts: Sequence[Floats], shapes: float = np.inf) -> float:
+    """Return the logarithm of the quantile of parts, with the usual one as `FEWEST_ROWS` rows more.
+
+    Rows of a shape err alike: of n shapes it is (n + 1) / n of the wanted coverage, as in split-conformal intervals.
+    """
     if not parts:
         return usual
-    count, own = sum(map(len, parts)), np.log(max(quantile_over_chips(parts), LEAST_HALF_WIDTH))
+    level = min(COVERAGE * (1.0 + 1.0 / shapes), 1.0)
+    count, own = sum(map(len, parts)), np.log(max(quantile_over_chips(parts, level), LEAST_HALF_WIDTH))
     return float(usual + (own - usual) * count / (count + FEWEST_ROWS))

@@ -193,20 +193,31 @@ def test_what_a_group_needs_on_training_gpus_counts_by_its_rows_that_training_le
     kept = np.repeat([True, False, True, False, True], [count, count, count, count, 5])
     absolute = np.repeat([0.04, 0.08, 0.2, 0.05, 0.08], [count, count, count, count, 5])
     part = Residuals(absolute=absolute, size=np.zeros(len(group), dtype=np.int64), group=group)
-    found = seen_ratios([(part, kept)], table)
+    share = np.where(kept, 1.0 + np.arange(len(group)), 0.0)
+    found = seen_ratios([(part, share)], 0.5, table)
     assert found[:, 0] == pytest.approx([0.4 * (2.0 / 0.4) ** (1 / 9), 2.0, 0.5 * (2.0 / 0.5) ** (1 / 9), 2.0])
     alike = dataclasses.replace(part, absolute=np.full(len(group), 0.05))
-    assert seen_ratios([(alike, kept)], table)[:, 0] == pytest.approx([0.5] * 4)
-    assert seen_ratios([], table).shape == (4, 0)
+    assert seen_ratios([(alike, share)], 0.5, table)[:, 0] == pytest.approx([0.5] * 4)
+    assert seen_ratios([], 0.5, table).shape == (4, 0)
 
 
 def test_a_training_chip_without_rows_of_a_group_takes_what_the_others_need() -> None:
     size = np.zeros(2 * FEWEST_ROWS, dtype=np.int64)
     near, far = (Residuals(absolute=np.full(len(size), width), size=size, group=size) for width in (0.05, 0.2))
     other = dataclasses.replace(far, group=size + 1)
-    found = seen_ratios([(item, np.ones(len(size), dtype=bool)) for item in (near, other)], np.full((2, 5), 0.1))
+    found = seen_ratios([(item, np.ones(len(size))) for item in (near, other)], 0.5, np.full((2, 5), 0.1))
     assert found[0, 0] < found[0, 1] < found[1, 1]
     assert found[1, 0] == pytest.approx(found[1, 1])
+
+
+def test_a_group_of_few_rows_leans_on_all_groups_and_few_shapes_need_more_than_the_usual_quantile() -> None:
+    size, group = np.zeros(1000 + FEWEST_ROWS, dtype=np.int64), np.repeat([0, 1], [1000, FEWEST_ROWS])
+    part = Residuals(absolute=np.where(group == 0, 0.2, 0.05), size=size, group=group)
+    assert half_width_table([part], 2)[1, 4] == pytest.approx(np.sqrt(0.2 * 0.05), rel=0.05)
+    ranked = dataclasses.replace(part, absolute=np.linspace(0.0, 0.1, len(size)))
+    alike, apart = np.zeros(len(size), dtype=np.float64), np.arange(len(size), dtype=np.float64)
+    few, many = (seen_ratios([(ranked, shapes)], -1.0, np.full((2, 5), 0.1)) for shapes in (alike, apart))
+    assert few[0, 0] > many[0, 0]
 
 
 def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:

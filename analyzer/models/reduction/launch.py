@@ -15,7 +15,7 @@ from ....specs.fleet import Fleet
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
-from .problems import ReductionProblems, alike, is_half, is_strided_scan, kernel_facts
+from .problems import ReductionProblems, alike, is_half, is_held, is_strided_scan
 
 WARP: Final = 32.0
 CHANNEL_THREADS: Final = 512.0
@@ -39,18 +39,15 @@ PERSISTENT_BLOCKS, TILE_CHANNELS, TILE_ROWS, MOST_SHARING, START_STEPS = 2.0, 64
 """Of `semiPersist`: blocks of a multiprocessor; channels, and elements of them, that a block takes at a time (grids and
 shared memory on H100: two to five times into registers, three to seven into shared memory); blocks whose parts are
 added; a first load, in steps of those that add up parts."""
-_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
-"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
-forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
-ROW_THREADS: Final = 128.0
-FUSED_THREADS: Final = 256.0
-POOL_THREADS: Final = 256.0
+ROW_THREADS, FUSED_THREADS, POOL_THREADS = 128.0, 256.0, 256.0
 PIXEL_THREADS: Final = 1024.0
 """The most threads of a block, which resampling kernels take."""
 SCAN_THREADS: Final = 512.0
 REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
-PICKED_PER_THREAD: Final = 16.0
+PICKED_PER_THREAD, TARGET_STEP = 16.0, 0.42
+"""Rows that a thread picks a loss's entry of; of a step what its gradient waits for, while stores of 1,024 threads to
+rows apart take a whole one (H100, 32 to 16,384 rows and recorded networks: 1.0 us a step, of 32 threads 0.45)."""
 MOST_THREADS: Final = 1024.0
 SCAN_STEPS: Final = 7.0
 """Levels of a scan's tree that its loads, stores and first and last sums are worth; a tree has at least four."""
@@ -108,7 +105,7 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows * alike(problems), blocks * threads)
     units = units * np.where(kernel == RowKernel.SORT_ROWS, problems.run, 1.0)
-    held, last_steps, walks = _is_held(problems).astype(float), _last_steps(problems), _walks(problems)
+    held, last_steps, walks = is_held(problems).astype(float), _last_steps(problems), _walks(problems)
     is_wide = (kernel == RowKernel.BATCH_NORM) | (kernel == RowKernel.BATCH_NORM_BACKWARD) & (held > 0.0)
     registers = np.where(is_wide, WIDE_REGISTERS, 0.0)
     is_persistent = np.isin(kernel, PERSISTENT)
@@ -238,24 +235,23 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     the parts of the row that is looked up most, which one thread adds up; of the largest of a row their sort."""
     _, tall, tiles = _column_tiles(problems)
     is_tiled = np.isin(problems.kernel, _TILED) & (tiles > 1.0)
-    found = np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
     is_table = problems.kernel == RowKernel.TABLE_GRADIENT
     sums, parts = problems.rows * np.ceil(problems.columns / MOST_THREADS), problems.flops / LOOKUPS_PER_THREAD
     is_atomic = (sums < FEW_SUMS) & (parts / np.maximum(problems.columns, 1.0) > 4.0 * sums)
     turns = problems.run / LOOKUPS_PER_THREAD * np.where(is_atomic, INDEX_TURNS, 1.0)
-    found = np.where(is_table, turns, found)
     is_sorted = np.isin(problems.kernel, TOP_KERNELS) & (problems.run > 1.0)
-    found = np.where(is_sorted, 1.0 + problems.run / SORTED_BYTES, found)
     walked = np.where(problems.rows <= LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
-    return np.where(has_parameters, walked / GRADIENT_ROWS, found)
+    kinds = [is_tiled, is_table, is_sorted, has_parameters]
+    found = [COUNTER_STEPS + np.ceil(tiles / tall), turns, 1.0 + problems.run / SORTED_BYTES, walked / GRADIENT_ROWS]
+    return np.select(kinds, found, 0.0)
 
 
-def _by_row(threads: float, *, taken: float = VECTOR, walks: float = 1.0) -> _Rule:
-    """A block per row, whose threads take some of its elements at a time, in one walk or two."""
+def _by_row(threads: float, *, walks: float = 1.0) -> _Rule:
+    """A block per row, whose threads take four of its elements at a time, in one walk or two."""
 
     def rule(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-        return problems.rows, threads, walks * np.ceil(problems.columns / (taken * threads))
+        return problems.rows, threads, walks * np.ceil(problems.columns / (VECTOR * threads))
 
     return rule
 
@@ -267,13 +263,7 @@ def _walks(problems: ReductionProblems) -> Floats:
     levels = np.where(is_strided_scan(problems), SCAN_LOAD, levels)
     other = np.where(problems.kernel == RowKernel.SCAN, levels, 1.0)
     once = np.where(is_half(problems) & (problems.run % 2.0 == 0.0), 0.5, 1.0)
-    return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(_is_held(problems), once, 2.0), other)
-
-
-def _is_held(problems: ReductionProblems) -> Mask:
-    """Say which rows a block keeps from its first reading to its second."""
-    each = problems.walked_bytes / np.maximum(problems.rows, 1.0)
-    return np.asarray(each <= _HELD_BYTES[problems.kernel])
+    return np.where(np.isin(problems.kernel, BATCH_NORMS), np.where(is_held(problems), once, 2.0), other)
 
 
 def _persistent(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, Floats]:
@@ -293,20 +283,26 @@ def _persistent(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, Floa
 
 
 def _parts(problems: ReductionProblems, fleet: Fleet) -> tuple[Floats, float, Floats]:
-    """Blocks of one wave share the rows, 4 to 64 elements a thread, in a pass for each byte of a key and one more."""
+    """Blocks of one wave share the rows, 4 to 64 elements a thread, in a pass for each byte of a key and one more; a
+    row's last block, which takes what is left of it, counts as that part of one."""
     passes = np.maximum(problems.launches // 3.0 - 2.0, 1.0)
     columns = problems.columns / passes
     each = np.ceil(problems.rows * columns / (fleet.sm_count * PARTS_PER_SM * POOL_THREADS))
     each = np.clip(each, VECTOR, MOST_IN_PARTS)
-    sharing = np.maximum(np.ceil(columns / (each * POOL_THREADS)), 1.0)
-    steps = np.minimum(each, np.ceil(columns / POOL_THREADS)) + sharing / COUNTED_AT_ONCE
+    sharing = np.maximum(columns / (each * POOL_THREADS), 1.0)
+    steps = np.minimum(each, np.ceil(columns / POOL_THREADS)) + np.ceil(sharing) / COUNTED_AT_ONCE
     return problems.rows * sharing, POOL_THREADS, passes * steps
 
 
-def _top_rows(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
-    """A block per row, of whole warps."""
-    threads = np.clip(np.ceil(problems.columns / WARP) * WARP, WARP, MOST_THREADS)
-    return problems.rows, threads, np.ceil(problems.columns / threads)
+def _by_warps(most: float) -> _Rule:
+    """A block per row, of whole warps; of a gather a thread for 16 bytes of it (`vectorized_gather_kernel`)."""
+
+    def rule(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+        columns = np.where(problems.kernel == RowKernel.GATHER_ROWS, problems.run, problems.columns)
+        threads = np.clip(np.ceil(columns / WARP) * WARP, WARP, most)
+        return problems.rows, threads, np.ceil(columns / threads)
+
+    return rule
 
 
 def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -339,6 +335,12 @@ def _scan_power(problems: ReductionProblems) -> Floats:
     return np.asarray(np.clip(np.floor(_doubled_scan_power(problems) / 2.0), 4.0, 9.0))
 
 
+def _broadcast(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """Up to 13 blocks share an image (H100), sixteen elements a thread; it waits for each, and for its scale."""
+    tiles = np.clip(np.ceil(problems.columns / REDUCED_PER_BLOCK), 1.0, 13.0)
+    return problems.rows * tiles, CHANNEL_THREADS, 2.0 * np.ceil(problems.columns / (tiles * CHANNEL_THREADS))
+
+
 def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """A thread per pixel, for all images."""
     threads = np.clip(problems.rows, WARP, PIXEL_THREADS)
@@ -362,11 +364,12 @@ def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floa
 
 
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
-    """One block (`nll_loss_threads`), or one per image and part of its pixels, of known threads."""
-    rows = problems.rows
+    """One block (`nll_loss_threads`), or one per image and part of its pixels; gradients wait for their stores."""
+    rows, is_gradient = problems.rows, (problems.streamed_bytes > 0) & (problems.streamed_bytes < problems.least_bytes)
     usual = np.clip(2.0 ** np.round(np.log2(np.maximum(rows // PICKED_PER_THREAD, 1.0))), WARP, MOST_THREADS)
     threads = np.where(problems.columns > 1, problems.columns, usual)
-    return np.ones(rows.shape), threads, np.ceil(rows / threads)
+    stores = np.where(problems.columns > 1, 0.0, threads / MOST_THREADS)
+    return np.ones(rows.shape), threads, np.ceil(rows / threads) * np.where(is_gradient, TARGET_STEP + stores, 1.0)
 
 
 _TILED: Final = (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
@@ -383,9 +386,9 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ),
     ((RowKernel.COMPILED_REDUCE,), lambda found: (found.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE)),
     ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
-    ((RowKernel.GATHER_ROWS,), _by_row(WARP, taken=np.inf)),
+    ((RowKernel.GATHER_ROWS,), _by_warps(FUSED_THREADS)),
     ((RowKernel.ROOT_NORM,), _by_row(ROW_THREADS)),
-    ((RowKernel.TOP_ROWS,), _top_rows),
+    ((RowKernel.TOP_ROWS,), _by_warps(MOST_THREADS)),
     # Passes in turn for each byte of a key; what many rows take are instructions.
     ((RowKernel.SORT_ROWS,), lambda problems: (1.0, POOL_THREADS, problems.run)),
     ((RowKernel.TABLE_FEW,), lambda problems: (np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows)),
@@ -393,4 +396,5 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
     ((RowKernel.INTERPOLATE,), _interpolate),
+    ((RowKernel.BROADCAST,), _broadcast),
 )

@@ -56,16 +56,14 @@ a thread, or of a row that a block ends with, beside those of its elements (`Row
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 topk's and sorts' (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, each 1,024 columns),
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100), one launch for all (H100
-left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier
-each, and what its blocks start with stands, as only rows of up to 128 columns tell it, of which none trains (those
-left out agree); a scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
-Of `tile_step_cycles` the fits of V100 and H100 agree.
+POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100; its start H100), one launch
+for all (H100 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels
+with a barrier each; what its blocks start with stands, as only rows of up to 128 columns tell it, which no fit sees.
+A scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
-the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
-of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: topk's by parts,
-whose priors hold for H100's rows as well as a fit; loops of
+the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors. 0.6 and 0.8: kernels whose
+shortest calls were measured. 0.2: topk's by parts, whose priors hold for H100's rows as well as a fit; loops of
 COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
@@ -80,17 +78,19 @@ _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.S
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), launch.COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 _LOADING: Final = np.ones(len(RowKernel))
-_LOADING[RowKernel.SCAN] = launch.SCAN_LOAD
+_LOADING[RowKernel.SCAN], _LOADING[RowKernel.PICK] = launch.SCAN_LOAD, 0.67
 _LOADING[[RowKernel.TABLE_GRADIENT, RowKernel.SORT_ROWS, *launch.TOP_KERNELS]] = 0.0
-"""Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree. A table's
-gradient starts with kernels that sort its keys: what it walks over then is as after a fill. A step of topk is 16 or
-more counts of digits, of which the first alone loads from afar."""
+"""Part of a step that is a load, sooner done where operands were just used. Half of a scan's is its tree, a third of a
+pick's its target, which a warp reads together. A table's gradient starts with kernels that sort its keys: what it walks
+over then is as after a fill. A step of topk is 16 or more counts of digits, of which the first alone loads from afar.
+"""
 _ADDS_PARTS: Final = _IS_SHARED | _IS_PERSISTENT
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
 turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
 STRIDED_SCAN_LOG_WIDTH: Final = 1.0
 """Of scans along another dim than the last, which nothing measured: a load from L2 takes a third of one from memory."""
+_LAST_STEPS: Final = ("partial_step_cycles", "tile_step_cycles", "turn_cycles", "sorted_cycles")
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
 
 
@@ -130,41 +130,41 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     )
     kept, cycle_ms = single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), single(1e3 / fleet.clock_hz)
     walked, streamed = single(problems.walked_bytes), single(problems.streamed_bytes)
-    own = walked * kept
+    own, sms = walked * kept, single(np.asarray(fleet.sm_count))
     # Of a call that is repeated, what it streams lies between, but for softmax's products, which come right before.
     is_again = (problems.moved_since_bytes == 0.0) & (kernel != RowKernel.SOFTMAX_GRADIENT)
     cold = _cold(own + single(np.where(is_again, problems.streamed_bytes, problems.moved_since_bytes)) * kept)
     latency = single(_by_name("latency_cycles", shared)[kernel] * alike(problems))
     step = _by_name("step_cycles", shared)[kernel]
-    is_sorted = kernel == RowKernel.TABLE_GRADIENT
+    is_sorted, is_apart = kernel == RowKernel.TABLE_GRADIENT, kernel == RowKernel.ROW_BACKWARD
     hot = single(1.0 - _LOADING[kernel] * (1.0 - min(shared["hot_step_ratio"], 1.0)))
     chain = single(step * walk.steps)
     kinds = [_ADDS_PARTS[kernel], _IS_TILED[kernel], is_sorted, _IS_TOP[kernel]]
-    names = ("partial_step_cycles", "tile_step_cycles", "turn_cycles", "sorted_cycles")
-    last = np.select(kinds, [shared[name] for name in names], step)
+    last = np.select(kinds, [shared[name] for name in _LAST_STEPS], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
-    is_apart = kernel == RowKernel.ROW_BACKWARD
     loading = np.where(_is_filled(problems), 0.0, np.maximum(problems.launches - 1.0, 0.0))
     apart_cycles, adding = _parameter_cycles(problems, walk.last_steps, shared)
     ending = single(np.where(is_apart, adding, last * walk.last_steps) + shared["next_load_cycles"] * loading)
-    sms = single(np.asarray(fleet.sm_count))
-    waves = _waves(kernel, fleet, walk, shared["rounding"])
+    blocks, (waves, at_once) = single(walk.blocks), _waves(kernel, fleet, walk, shared["rounding"])
     between = np.where(is_sorted | (kernel == RowKernel.TOP_PARTS), np.float32(0.0), latency)
-    chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
     again = walked * single(_REREAD[kernel] * (1.0 - walk.held))
     late = _late(problems, own, waves, shared["reread_ratio"])
+    # Of two walks the second waits for what the first has left in L2.
+    lost = np.where(_READS_FIRST[kernel] & (walk.held == 0.0), (cold + _cold(late)) / 2.0, cold)
+    chain_ms = (waves * chain * (hot + (1.0 - hot) * lost) + (waves - 1.0) * between) * cycle_ms
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
     block_ms = np.float32(shared["block_cycles"]) * (cycle_ms / sms)
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
-    issue_ms = single(_instructions(problems, walk, shared)) * lanes
-    # A block that sorts a row has an SM of its own while there are some.
-    alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
-    issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
-    # A block that holds its channel first reads, then computes, all blocks alike; so do the first that walk twice.
-    first_ms = walked * single(_REREAD[kernel]) * cold * dram / waves
+    issue_ms = single(_instructions(problems, walk, shared)) * lanes * _busiest(problems, walk, sms, at_once)
+    # A block that holds its channel first reads, then computes, all alike; so does an SM's first that walks twice.
+    first_ms = walked * single(_REREAD[kernel]) * cold * dram
+    first_ms /= np.where(_READS_FIRST[kernel], np.maximum(waves, blocks / sms), waves)
     apart_ms = np.where(_READS_FIRST[kernel] & (walk.held == 1.0), dram_ms, first_ms)
-    own_ms = _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms, single(walk.blocks) * block_ms)
+    # Starting a gather's blocks, which do nothing but load, hides all else: joined by sixth powers.
+    sharp = np.where(kernel == RowKernel.GATHER_ROWS, np.float32(2.0), np.float32(1.0))
+    own_ms = _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms)
+    own_ms = single(_joined(own_ms**sharp, (blocks * block_ms) ** sharp) ** (1.0 / sharp))
     busy_ms = (latency + ending) * cycle_ms + apart_ms + own_ms
     is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms) + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
@@ -172,23 +172,35 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     steps = launch.streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
     gradient = apart_cycles * (1.0 - PARAMETER_LOAD * (1.0 - hot) * (1.0 - is_lost))
     apart_ms = single((gradient + shared["column_elements_step_cycles"] * steps) * cycle_ms)
-    blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
     written = np.where(_is_filled(problems), dram / single(gpu_physics.fill_ratio(fleet)), dram)
     issue_ms = single(_streamed_instructions(problems, shared)) * lanes
+    blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
     busy_ms = busy_ms + _joined(streamed * is_lost * written, streamed * cached, issue_ms, apart_ms, blocks_ms)
     launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
     return _event(problems, 1e6 * busy_ms.astype(np.float64) + launch_ns, shared)
 
 
-def _waves(kernel: Codes, fleet: Fleet, walk: launch.RowWalk, rounding: float) -> Singles:
-    """Return how many blocks an SM runs after each other, rounded up by that part; at least one."""
+def _waves(kernel: Codes, fleet: Fleet, walk: launch.RowWalk, rounding: float) -> tuple[Singles, Singles]:
+    """Return how many blocks an SM runs in turn, rounded up by that part, at least one; and a wave's blocks."""
     room = np.minimum(fleet.threads_per_sm, fleet.registers_per_sm / np.maximum(walk.registers, 1.0))
     resident = np.clip(np.floor(single(room) / single(walk.threads)), 1.0, gpu_physics.MAX_BLOCKS_PER_SM)
-    waves = single(walk.blocks) / (resident * single(np.asarray(fleet.sm_count)))
+    at_once = np.asarray(resident * single(np.asarray(fleet.sm_count)))
+    waves = single(walk.blocks) / at_once
     # Blocks that share a result are alike, and their last one waits for the last round.
     part = np.where(_IS_SHARED[kernel], np.float32(1.0), np.float32(min(rounding, 1.0)))
-    rounded: Singles = np.maximum(waves + part * (np.ceil(waves) - waves), 1.0)
-    return rounded
+    return np.maximum(waves + part * (np.ceil(waves) - waves), 1.0), at_once
+
+
+def _busiest(problems: ReductionProblems, walk: launch.RowWalk, sms: Singles, at_once: Singles) -> Singles:
+    """Return how much more than the average the SM with most instructions has, where blocks are long and few.
+
+    A block that sorts a row has an SM of its own while there are some. A topk's blocks are alike: those of a wave end
+    together, and the next ones go where there is room first, not where they are fewest.
+    """
+    alone, blocks = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0), np.maximum(single(walk.blocks), 1.0)
+    most = np.where(blocks > at_once, np.ceil(blocks / at_once) * at_once, np.ceil(blocks / sms) * sms)
+    kinds = [problems.kernel == RowKernel.SORT_ROWS, problems.kernel == RowKernel.TOP_PARTS]
+    return np.asarray(np.select(kinds, [alone, most / blocks], np.float32(1.0)), dtype=np.float32)
 
 
 def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Mapping[str, float]) -> Floats:
@@ -196,7 +208,7 @@ def _instructions(problems: ReductionProblems, walk: launch.RowWalk, shared: Map
     taps, merge = (np.array([shared.get(name, 0.0) for name in names]) for names in (_TAPS, _MERGES))
     merge = np.where(_IS_TILED, COLUMN_MERGES * merge, merge)
     each = _by_name("instructions", shared)[problems.kernel] * problems.elements * walk.walks
-    each = each + _by_unit(shared)[problems.kernel] * walk.units
+    each += _by_name("unit_instructions", shared)[problems.kernel] * walk.units
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
 
 
@@ -232,15 +244,11 @@ def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, flo
     """Return thread instructions of what is streamed, or of sorting what a topk found; 0 where bytes alone bind it."""
     code = np.maximum(problems.streaming, 0)
     each = _by_name("instructions", shared)[code] * problems.elements
-    by_thread = _by_unit(shared)[code] * launch.streamed_blocks(problems)[1]
+    by_thread = _by_name("unit_instructions", shared)[code] * launch.streamed_blocks(problems)[1]
     start = shared["sort_rows_unit_instructions"] * (problems.run >= DIGIT_BYTES) / LEAST_DIGITS
     sorting = problems.rows * problems.run * (shared["sort_rows_instructions"] + start)
     is_sorted = _IS_TOP[problems.kernel] & (problems.run > 1.0)
     return np.where(problems.streaming >= 0, each + by_thread, np.where(is_sorted, sorting, 0.0))
-
-
-def _by_unit(shared: Mapping[str, float]) -> Floats:
-    return np.array([shared.get(f"{name}_unit_instructions", 0.0) for name in _NAMES], dtype=np.float64)
 
 
 def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
@@ -270,7 +278,7 @@ def _joined(*times: Singles) -> Singles:
 
 
 def _by_name(part: str, shared: Mapping[str, float]) -> Floats:
-    return np.array([shared[f"{name}_{part}"] for name in _NAMES], dtype=np.float64)
+    return np.array([shared.get(f"{name}_{part}", 0.0) for name in _NAMES], dtype=np.float64)
 
 
 MODEL: Final = Model(

@@ -49,7 +49,7 @@ class ReductionProblems:
 
 GROUP_NAMES: Final = (
     *("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in"),
-    *("softmax", "resampling", "indexing", "sort", "selection", "adding"),
+    *("softmax", "resampling", "indexing", "sort", "selection", "adding", "table"),
 )
 with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
     _ROWS: Final = {row["kernel"]: row for row in csv.DictReader(_file)}
@@ -60,6 +60,9 @@ def kernel_facts(column: str) -> tuple[str, ...]:
     return tuple(_ROWS[kernel.name.lower()][column] for kernel in RowKernel)
 
 
+_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
+"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
+forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
 _GROUPS: Final = np.array([GROUP_NAMES.index(name) for name in kernel_facts("group")], dtype=np.int64)
 
 
@@ -130,3 +133,9 @@ def is_half(problems: ReductionProblems) -> Mask:
     """Say which batch norms move 16-bit elements."""
     tensors = np.where(np.isin(problems.kernel, (RowKernel.BATCH_NORM, RowKernel.PERSISTENT_NORM)), 2.0, 3.0)
     return np.asarray(problems.walked_bytes <= HALF_BYTES * tensors * problems.elements)
+
+
+def is_held(problems: ReductionProblems) -> Mask:
+    """Say which rows a block keeps from its first reading to its second."""
+    each = problems.walked_bytes / np.maximum(problems.rows, 1.0)
+    return np.asarray(each <= _HELD_BYTES[problems.kernel])

@@ -329,3 +329,24 @@ def test_a_loss_takes_the_nearest_power_of_threads() -> None:
 def test_few_of_the_largest_are_sorted_by_comparisons() -> None:
     few, many = (time_on(problem(RowKernel.TOP_ROWS, 1 << 14, 512, run=run)) for run in (32 * 4, 128 * 4))
     assert many > few + 20e3
+
+
+def test_a_waves_blocks_of_a_topk_end_together_so_that_a_few_more_take_another_wave() -> None:
+    """512 rows of 50,257 halves took a half longer than their elements say, on H100 (1,056 blocks at a time)."""
+    two, more = (
+        replace(problem(RowKernel.TOP_PARTS, rows, 3 * 65536, run=1), launches=np.array([15.0])) for rows in (264, 280)
+    )
+    assert time_on(more) > 1.4 * time_on(two)
+
+
+def test_a_losss_gradient_waits_for_its_target_alone_and_for_stores_of_many_threads() -> None:
+    forward = problem(RowKernel.PICK, 512, 1, moved_bytes=6144.0)
+    zeros = replace(forward, streamed_bytes=np.array([4.0]), least_bytes=np.array([1e6]))
+    assert time_on(zeros) < 0.7 * time_on(forward)
+    few, many = (replace(zeros, rows=np.array([rows]), elements=np.array([rows])) for rows in (2048.0, 16384.0))
+    assert time_on(many) > 1.5 * time_on(few)
+
+
+def test_a_gathers_blocks_are_as_wide_as_its_rows() -> None:
+    thin, wide = (problem(RowKernel.GATHER_ROWS, 20000, 1, run=run, moved_bytes=1e6) for run in (32, 192))
+    assert time_on(wide) > time_on(thin)
