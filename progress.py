@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Timer
 from typing import Final
 
 import click
@@ -37,7 +38,7 @@ class _StatusLine:
         now_s = time.monotonic()
         if now_s < self._next_s or self._stream.closed:  # a script may replace it, or close it
             return
-        self._next_s, self._is_drawn = now_s + self._pause_s, not self._is_among_others
+        self._next_s = now_s + self._pause_s * (done > 0)
         count = f" {done:,} of {total:,}" if total else f" {done:,}" if done else ""
         share = f" {100 * min(done / total, 1):.0f} %" if total > _MOST_COUNTED else count
         text = f"{''.join(filter(str.isprintable, what)) or self._label}{share}"
@@ -45,6 +46,7 @@ class _StatusLine:
             text = f"wavecast: {self._label}: {text}"
         text = text[: shutil.get_terminal_size().columns - 1]
         click.echo(f"{ERASE * self._is_drawn}{text}", file=self._stream, nl=self._is_among_others)
+        self._is_drawn = not self._is_among_others
 
     def close(self) -> None:
         """Clear the line."""
@@ -80,9 +82,16 @@ def progress_on_stderr(label: str, *, is_among_others: bool = False) -> Iterator
         yield
         return
     line = _StatusLine(label, is_among_others)
+    first = Timer(PATIENCE_S, line.show, ("", 0, 0))  # of jobs whose first part takes long
+    first.daemon = True
     before = _LINE.set(line)
+    if not is_among_others:
+        first.start()
     try:
         yield
     finally:
+        first.cancel()
+        if first.is_alive():
+            first.join()
         _LINE.reset(before)
         line.close()

@@ -211,23 +211,27 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     yield from describe_left_out(result.recorded.standstills)
     yield from describe_outside(result.recorded.trace)
     choice, spent_ns = result.recorded.choice, result.recorded.trace.iterations.compiling_ns
-    left_out = choice.idle if choice.rule in (MEDIAN, LONGEST) else ()
+    left_out, index = choice.idle if choice.rule in (MEDIAN, LONGEST) else (), result.window.index
     compiling = tuple(row for row in left_out if row in np.flatnonzero(spent_ns > 0))
-    idle = tuple(row for row in left_out if row not in compiling)
-    if compiling:
-        noun, verb, do = ("iterations", "compile", "do") if len(compiling) > 1 else ("iteration", "compiles", "does")
-        spent = brief(float(spent_ns[list(compiling)].sum()))
-        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and {do} not count"
-    index = result.window.index
+    evaluating = tuple(row for row in left_out if row in choice.evaluating)
+    idle = tuple(row for row in left_out if row not in (*compiling, *evaluating))
+    spent = brief(float(spent_ns[list(compiling)].sum()))
+    for rows, verbs, what in (
+        (compiling, ("compile", "compiles"), f"code for {spent}"),
+        (evaluating, ("evaluate", "evaluates"), "the model, without gradients,"),
+        (idle, ("do", "does"), "next to nothing"),
+    ):
+        if rows:
+            noun, verb, do = ("iterations", verbs[0], "do") if len(rows) > 1 else ("iteration", verbs[1], "does")
+            yield f"{noun} {list_numbers(rows)} of {choice.count} {verb} {what} and {do} not count"
+    if choice.index in choice.evaluating:
+        yield f"iteration {index} evaluates the model, without gradients, while others train it"
     if (
         index is not None
         and index not in compiling
         and spent_ns[index] > LEAST_SHARE * (result.window.duration_ns or 0)
     ):
         yield f"code is compiled for {brief(float(spent_ns[index]))} of this iteration: record after a few of warm-up"
-    if idle:
-        noun, verb = ("iterations", "do") if len(idle) > 1 else ("iteration", "does")
-        yield f"{noun} {list_numbers(idle)} of {choice.count} {verb} next to nothing and {verb} not count"
     if result.recorded.graphs.kernel_count:
         yield from _warn_graphs(result, unexplained_ns)
 

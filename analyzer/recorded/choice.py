@@ -8,7 +8,7 @@ from ...arrays import Rows
 from ...errors import InputError
 from ...formats.trace.column import build_table, row_count
 from ...formats.trace.cut import list_kinds
-from ...formats.trace.iterations import KIND_NAMES, host_steps
+from ...formats.trace.iterations import KIND_NAMES, busy_iterations, host_steps, work_done
 from ...formats.trace.tables import IterationTable, Trace
 from ...records import dataclass, replace
 from .window import kernels_of, longest_iteration, median_iteration, working_iterations
@@ -32,7 +32,9 @@ class IterationChoice:
     recorded: tuple[int, ...] = ()
     """The rows of the captured ones; empty where the recording is one by itself."""
     idle: tuple[int, ...] = ()
-    """Those of them that do next to nothing, which no rule chooses."""
+    """Those of them that do next to nothing, or evaluate: no rule chooses them."""
+    evaluating: tuple[int, ...] = ()
+    """Those that compute no gradients, while others do."""
 
     @property
     def count(self) -> int:
@@ -54,7 +56,9 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
     if trace.meta.iteration is not None:
         recorded = recorded[recorded == trace.meta.iteration]
     idle = recorded[~np.isin(recorded, working_iterations(trace))]
-    found = IterationChoice(recorded=tuple(recorded.tolist()), idle=tuple(idle.tolist()))
+    evaluating = np.intersect1d(idle, busy_iterations(trace.iterations, work_done(trace)))
+    recorded_rows, idle_rows, evaluating_rows = (tuple(rows.tolist()) for rows in (recorded, idle, evaluating))
+    found = IterationChoice(recorded=recorded_rows, idle=idle_rows, evaluating=evaluating_rows)
     left_out = trace.quality.iterations_left_out
     if asked in (ALL, LONGEST) and left_out:
         raise InputError(

@@ -7,7 +7,7 @@ import numpy as np
 from ...arrays import Rows, at_rows
 from ...errors import InputError
 from ...formats.trace.column import MISSING, row_count
-from ...formats.trace.iterations import busy_iterations, by_length, usual_iterations, work_done
+from ...formats.trace.iterations import busy_iterations, by_length, training_iterations, usual_iterations, work_done
 from ...formats.trace.tables import CallTable, KernelTable, OpTable, Trace
 from ...records import dataclass
 
@@ -81,12 +81,12 @@ def working_iterations(trace: Trace) -> Rows:
     """Return the rows of the captured iterations that do work, in order.
 
     Left out is what does less than a twentieth of the most that one does, in GPU time, else in number of ops: the
-    empty step at the end of many recordings, a step that only records a graph.
+    empty step at the end of many recordings, a step that only records a graph. So is, where others train, evaluation.
 
     >>> working_iterations(measured).tolist()
     [0]
     """
-    return busy_iterations(trace.iterations, work_done(trace))
+    return training_iterations(trace, busy_iterations(trace.iterations, work_done(trace)))
 
 
 def check_usable(window: Window) -> None:

@@ -28,6 +28,7 @@ from .slices import (
     ArrowKind,
     Arrows,
     Process,
+    SliceColumns,
     SliceKind,
     Slices,
     Timeline,
@@ -210,22 +211,12 @@ def _first_host_ns(window: Window, side: TimelineSide) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
-    """Slices of one kind, before they have tracks; columns as those of `Slices`."""
+class Part(SliceColumns):
+    """Slices of one kind, before they have tracks."""
 
     track_kind: TrackKind
     number: Rows
     """Host thread, or position of the stream among the graph's lanes."""
-    kind: npt.NDArray[np.int8]
-    row: Rows
-    node: Rows
-    start_ns: Rows
-    duration_ns: Rows
-    name: Rows
-    family: npt.NDArray[np.int8]
-    edge: npt.NDArray[np.int8]
-    is_critical: Mask
-    in_iteration: Mask
 
 
 def side_parts(window: Window, side: TimelineSide) -> tuple[Span, list[Part]]:

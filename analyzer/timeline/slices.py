@@ -103,10 +103,9 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slices:
+class SliceColumns:
     """Hold s slices. Times are whole ns since 0, the earliest of the hosts' starts of the iteration."""
 
-    track: Rows
     kind: npt.NDArray[np.int8]
     row: Rows
     node: Rows
@@ -122,6 +121,13 @@ class Slices:
     is_critical: Mask
     in_iteration: Mask
     """Whether it belongs to the iteration; the rest is what ran beside it, cut off at its ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slices(SliceColumns):
+    """Hold slices with the track that each is drawn on."""
+
+    track: Rows
 
     @property
     def end_ns(self) -> Rows:

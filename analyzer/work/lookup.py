@@ -112,6 +112,8 @@ def explained_ops(trace: Trace, lookup: WorkLookup | None = None) -> Rows:
 def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
 
+    Of the latter those that enclose nothing, and of other libraries those that only allocate and view in PyTorch: what
+    they launch themselves is no op.
     A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
     so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not, and an op
     of `WHOLE`. The sum in a convolution's gradient, of its bias, counts beside it.
@@ -130,10 +132,12 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
         for wanted in ("aten::convolution_backward", "aten::sum")
     )
     is_bias = (np.append(gradients, False)[parents] & sums & has_work).tolist()
+    foreign = np.array(["::" in name and not name.startswith(_OF_PYTORCH) for name in trace.strings], dtype=bool)
+    may_launch = foreign[trace.ops.name].tolist()
     has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
-            has_child[parent] = True
+            has_child[parent] |= not (may_launch[parent] and view[row])
             works_below[parent] |= works_below[row] or works[row]
             whole_below[parent] |= whole_below[row] or whole[row]
 
@@ -145,7 +149,7 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
         inside[row] = parent >= 0 and (inside[parent] or explains(parent)) and not is_bias[row]
         if inside[row] or (works_below[row] and not explains(row)):
             continue
-        if works[row] or (not has_child[row] and not view[row]):
+        if works[row] or not (has_child[row] or view[row]):
             chosen.append(row)
     return np.array(chosen, dtype=np.int64)
 
@@ -163,7 +167,7 @@ def _flags(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> tuple[Mask, Mask,
         found = [lookup.work(row) for row in rows[first].tolist()]
         has_work[rows] = np.array([work is not None for work in found], dtype=bool)[group]
         is_whole[rows] = np.array([work is not None and _is_whole(work) for work in found], dtype=bool)[group]
-        views = are_of_family(trace.strings, Family.VIEW)
+        views = are_of_family([name if "::" in name else f"aten::{name}" for name in trace.strings], Family.VIEW)
         is_view[rows] = views[ops.name[rows]]
     return has_work, is_whole, is_view
 
@@ -173,6 +177,8 @@ def _is_whole(work: Work) -> bool:
     looks_up = work.family is Family.EMBEDDING and isinstance(work.dims, RowDims) and work.dims.table_rows > 0
     return work.is_matrix or isinstance(work.dims, EmbeddingDims) or looks_up
 
+
+_OF_PYTORCH: Final = ("aten::", "prim::", "prims::", "torch::", "autograd::", "c10d::", "_c10d_functional::")
 
 WHOLE: Final = frozenset(
     f"aten::{name}"

@@ -117,8 +117,11 @@ def weight_int4pack_mm(signature: Signature) -> Work:
 
 
 def _pair(signature: Signature, first: int, rank: int) -> tuple[TensorSpec, TensorSpec]:
-    """Return two operands of the same rank."""
-    return tensor_at(signature, first, rank), tensor_at(signature, first + 1, rank)
+    """Return two operands of the same rank; of a profile that tells strides, one without them is sparse."""
+    a, b = tensor_at(signature, first, rank), tensor_at(signature, first + 1, rank)
+    if rank == 2 and (a.strides is None) != (b.strides is None):
+        raise LackingArgumentError("how many values a sparse tensor stores")
+    return a, b
 
 
 def _product(

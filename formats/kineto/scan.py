@@ -20,6 +20,7 @@ from ..trace.cut import choose_part
 from ..trace.iterations import (
     NEVER_NS,
     behind_host_ns,
+    busy_iterations,
     host_steps,
     iteration_table,
     locate_iterations,
@@ -242,7 +243,7 @@ class ScanResult:
         else:
             at = locate_iterations(host_steps(table), self.ops_ns)
             work = np.bincount(at[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
-        return choose_part(table, work, asked, launch_ns=launch, start_ns=start)
+        return choose_part(table, work, busy_iterations(table, work), asked, launch_ns=launch, start_ns=start)
 
     def select(self, part: RecordingPart, *, is_window: bool) -> tuple[Mask, Mask]:
         """Say which kernels and which syncs the host launched in a part, in file order.

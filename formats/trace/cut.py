@@ -15,6 +15,7 @@ from .iterations import (
     by_length,
     host_steps,
     launches_of_kernels,
+    training_iterations,
     usual_iterations,
     work_done,
 )
@@ -38,26 +39,25 @@ def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
         return find_window(trace, options.window_ns)
     if options.iteration is None or options.iteration == ALL or not np.any(trace.iterations.profiled):
         return None
-    kernels, launch_ns = trace.kernels, launches_of_kernels(trace)
-    return choose_part(
-        trace.iterations, work_done(trace), options.iteration, launch_ns=launch_ns, start_ns=kernels.start_ns
-    )
+    table, work, asked = trace.iterations, work_done(trace), options.iteration
+    busy, gpu = training_iterations(trace, busy_iterations(table, work)), trace.kernels.start_ns
+    return choose_part(table, work, busy, asked, launch_ns=launches_of_kernels(trace), start_ns=gpu)
 
 
 def choose_part(
     table: IterationTable,
     work: np.ndarray[Any, np.dtype[np.float64]],
+    busy: Rows,
     asked: int | str | None,
     *,
     launch_ns: Column,
     start_ns: Column,
 ) -> RecordingPart:
-    """Return the iteration that is asked for, given what work each of them does; None is the median one.
+    """Return the iteration that is asked for, given what work each of them does; None is the median one of the `busy`.
 
     `launch_ns` and `start_ns` say when each kernel was launched and began.
     """
     kind = asked if isinstance(asked, str) and asked in KIND_NAMES else None
-    busy = busy_iterations(table, work)
     ordered = by_length(table, busy if asked == LONGEST else usual_iterations(table, busy, kind))
     if not len(ordered):
         raise TraceError(f"there is no {kind} iteration{list_kinds(table)}")

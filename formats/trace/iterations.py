@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
 from .column import MISSING, build_table, row_count
-from .tables import IterationTable, ServingKind, Trace
+from .tables import IterationTable, Phase, ServingKind, Trace
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
@@ -150,6 +150,20 @@ def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Row
     busy = lasting if lasting.any() else busy
     settled: Mask = busy & (table.compiling_ns <= IDLE_RATIO * (table.end_ns - table.start_ns))
     return np.flatnonzero(settled if settled.any() else busy)
+
+
+def training_iterations(trace: Trace, rows: Rows) -> Rows:
+    """Return those of iterations at `rows` that compute gradients or step an optimizer: the others evaluate.
+
+    All of them, where no gradient is known.
+
+    >>> training_iterations(measured, np.array([0]))
+    array([0])
+    """
+    phase = trace.ops.phase
+    trains = np.isin(phase, (Phase.BACKWARD, Phase.OPTIMIZER)) & np.any(phase == Phase.BACKWARD)
+    found: Rows = rows[np.isin(rows, locate_iterations(host_steps(trace.iterations), trace.ops.start_ns[trains]))]
+    return found if len(found) else rows
 
 
 def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None) -> Rows:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from io import StringIO
-from math import inf
 
 import pytest
 from wavecast import progress
@@ -50,7 +50,7 @@ def test_no_bar_for_a_short_job(
     replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = replace_stderr(Terminal())
-    monkeypatch.setattr(progress, "PATIENCE_S", inf)
+    monkeypatch.setattr(progress, "PATIENCE_S", 3600.0)
     with pytest.raises(ValueError, match="broken"):
         read_halfway()
     assert terminal.getvalue() == ""
@@ -66,6 +66,16 @@ def test_a_long_job_shows_how_far_it_is_and_clears_up(
     assert "Reading" in terminal.getvalue()
     assert "Reading 25 %" in terminal.getvalue()
     assert terminal.getvalue().endswith(ERASE_LINE)
+
+
+def test_a_job_that_tells_nothing_is_named(
+    replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = replace_stderr(Terminal())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
+    with progress_on_stderr("Running ops"):
+        time.sleep(0.3)
+    assert terminal.getvalue() == f"Running ops\r{ERASE_LINE}"
 
 
 def test_it_names_what_is_being_done(

@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.warnings import warn
+from wavecast.analyzer.recorded.choice import choose_iteration
 from wavecast.analyzer.recorded.no_iteration import describe_outside
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import working_iterations
@@ -14,7 +17,10 @@ from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.ranges import read_mark
 from wavecast.formats.trace.tables import ServingKind, Trace
 from wavecast.records import replace
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
 
+CATALOG = load_catalog()
 Event = dict[str, Any]
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
 
@@ -392,3 +398,29 @@ def test_compilation_in_a_step_is_known_and_not_chosen_where_others_are(count: i
     trace = recorder.trace()
     assert trace.iterations.compiling_ns[0] == 9e8
     assert working_iterations(trace).tolist() == ([0] if count == 1 else [1, 2])
+
+
+def test_steps_that_evaluate_between_those_that_train_are_not_chosen() -> None:
+    recorder = Recorder()
+    for number in range(6):
+        begin = 2000.0 * number
+        recorder.span(f"ProfilerStep#{number}", begin, 1900)
+        for at in range(8):
+            recorder.op(begin + 10 + 30 * at)
+        if number % 3 == 2:
+            backward = {"cat": "cpu_op", "name": "autograd::engine::evaluate_function: MmBackward0", "args": {}}
+            recorder.events.append({"ph": "X", "ts": begin + 300, "dur": 50, "pid": 100, "tid": 100, **backward})
+            recorder.op(begin + 310)
+    trace = recorder.trace()
+    assert working_iterations(trace).tolist() == [2, 5]
+    chosen = choose_iteration(trace)[1]
+    assert (chosen.index, chosen.evaluating) == (2, (0, 1, 3, 4))
+    assert choose_iteration(trace, 3)[1].index == 3
+    h100 = find_gpu(CATALOG, "H100 SXM5 80GB")
+
+    def said(iteration: int | str | None) -> str:
+        return "\n".join(warn(run_analysis(trace, CATALOG, targets=[h100], source=h100, iteration=iteration)))
+
+    assert "iterations 0, 1, 3, 4 of 6 evaluate the model, without gradients, and do not count" in said(None)
+    assert "iteration 3 evaluates the model, without gradients, while others train it" in said(3)
+    assert "evaluate" not in said("all")

@@ -60,7 +60,7 @@ class FakeCuda:
     gpu: torch.device = _CUDA
     """Which GPU the script has chosen to be on: the others are not there, whatever it asks for."""
     claimed: torch.device = _CPU
-    """Where the script believes its model is: the last place that it moved anything to."""
+    """Where the script believes its model is: the last place that it moved anything to, or made it on."""
 
     def move(self) -> None:
         """Let the script believe that what it has is on its GPU."""
@@ -121,7 +121,7 @@ class CudaToMeta(TorchFunctionMode):
             args = args[0], _CUDA, *args[2:]
         options.pop("pin_memory", None)  # there is no memory to pin
         moved_args, moved_options = tree_map(_moved, (args, options))
-        if func is torch.Tensor.to and (args, options) != (moved_args, moved_options):
+        if (args, options) != (moved_args, moved_options):
             self._fake.claimed = self._fake.gpu
         return func(*moved_args, **moved_options)
 

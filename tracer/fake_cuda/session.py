@@ -171,8 +171,8 @@ class ScriptShapes:
                 f"the script ended after {count} iteration{'s' * (count != 1)}, before the one to be recorded, number "
                 f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
-        nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
-        return self._watch.explain_training() or nothing
+        nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread; of code without them"
+        return self._watch.explain_training() or f"{nothing} {_AS_FUNCTION}"
 
     def _end_iteration(self, count: int) -> None:
         with self._clock.stopped():

@@ -22,7 +22,7 @@ _DAY: Final = len("2026-10-31")
 def describe_entries(entries: Sequence[Entry]) -> Page:
     """Put entries into a table, in their own order."""
     if not entries:
-        return build_page(opening(["No trace of the archive is meant."]))
+        return build_page(opening(["No trace: the archive holds none that is asked for."]))
     unit = common_time_unit(entry.iteration_ns for entry in entries if entry.iteration_ns)
     columns = (
         text_column("id", (entry.short_id for entry in entries)),

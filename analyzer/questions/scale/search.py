@@ -19,7 +19,7 @@ from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory
-from ...whatif.parallel.grammar import FRAMEWORKS
+from ...whatif.parallel.grammar import FRAMEWORKS, format_plan
 from ...whatif.parallel.plan import GradientBuckets, ParallelPlan, RecomputeMode, check_plan
 from ...whatif.parallel.plan_file import PlanDocument
 from .parts import LINKS, PlanPart
@@ -79,6 +79,7 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
         layers=count_layers(question.shapes),
         recorded_batch=question.recorded_batch,
         is_training=question.is_training,
+        machines=np.unique(fabric.node_gpu_count).astype(int).tolist(),
     )
     bases: dict[tuple[int, int], PlanOutcome | str] = {}
     found = []
@@ -94,6 +95,7 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
         if same in seen:
             continue
         seen.add(same)
+        tell("plans that are possible:", len(seen))
         if plan.vp > 1 and batches.micro_batches % plan.pp:
             failed["interleaved stages take multiples of pp micro batches"] += 1
             continue
@@ -157,7 +159,7 @@ def _predict_best(
     for _ in range(ROUND_COUNT):
         for at in _most_promising(candidates, outcomes, left, room):
             left[at] = False
-            tell(f"plan {candidates[at].plan}, number", len(outcomes) + tried + 1)
+            tell(f"plan {format_plan(candidates[at].plan)}, number", len(outcomes) + tried + 1)
             try:
                 outcomes[at] = predict(PlanDocument(plan=candidates[at].plan), candidates[at].batches)
             except InputError as error:
@@ -304,15 +306,15 @@ def count_layers(trace: Trace) -> int:
 
 
 def list_plans(
-    gpu_count: int, *, domain: int, layers: int, recorded_batch: int, is_training: bool, node: int = 8
+    gpu_count: int, *, domain: int, layers: int, recorded_batch: int, is_training: bool, machines: Sequence[int]
 ) -> Iterator[ParallelPlan]:
     """Yield the plans for a number of GPUs.
 
     Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data:
-    replicas, with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded
-    ones, halved down to single samples.
+    replicas, with the optimizer sharded or not, all sharded, or sharded within one of the `machines`, by the number of
+    their GPUs. Micro batches are the recorded ones, halved down to single samples.
 
-    >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False)]
+    >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False, machines=[8])]
     [1, 2]
     """
     micro_sizes = [recorded_batch >> shift for shift in range(recorded_batch.bit_length())]
@@ -326,7 +328,7 @@ def list_plans(
         modes = (
             (RecomputeMode.NONE, RecomputeMode.SELECTIVE, RecomputeMode.FULL) if is_training else (RecomputeMode.NONE,)
         )
-        for shared, vp, micro, recompute in product(_data(rest, node, is_training), pieces, micro_sizes, modes):
+        for shared, vp, micro, recompute in product(_data(rest, machines, is_training), pieces, micro_sizes, modes):
             plan = ParallelPlan(
                 **shared,
                 tp=tp,
@@ -342,15 +344,16 @@ def list_plans(
             yield plan
 
 
-def _data(rest: int, node: int, is_training: bool) -> Iterator[dict[str, Any]]:
+def _data(rest: int, machines: Sequence[int], is_training: bool) -> Iterator[dict[str, Any]]:
     """Yield how the ranks that see other samples share parameters, gradients and the optimizer's state."""
     yield {"dp": rest}
     if rest == 1 or not is_training:
         return
     yield {"dp": rest, "zero": 1}
     yield {"fsdp": rest}
-    if rest > node and rest % node == 0:
-        yield {"dp": rest // node, "fsdp": node}
+    for size in machines:
+        if rest > size > 1 and rest % size == 0:
+            yield {"dp": rest // size, "fsdp": size}
 
 
 def _is_even(layers: int, pieces: int) -> bool:

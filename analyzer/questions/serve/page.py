@@ -162,6 +162,9 @@ def _notes(report: ServeReport) -> Iterator[str]:
             "all checked at once. The chance is yours, and the interval does not hold its error."
         )
     best, asked = report.rows[0], question.electricity
+    if not best.figures.latencies[PER_TOKEN].values["mean"]:
+        late = f"{clean_text(question.engine.name)} shows a step's tokens after the next, with which requests end"
+        yield f"TPOT 0: {'no token comes after the first' if question.output == 1 else late}."
     kwh = best.kwh_per_million_output_tokens(asked)
     more = [f"{format_money(kwh * asked.usd_per_kwh)} of electricity"] if asked.usd_per_kwh is not None else []
     more += [f"{format_number(kwh * asked.co2_g_per_kwh)} g of CO2"] if asked.co2_g_per_kwh is not None else []

@@ -98,6 +98,14 @@ def build_guess(trace: Trace, axis: Axis) -> Guess:
     return Guess(axis, frozenset(counts))
 
 
+def _as_operands(
+    layout: SignatureLayout, carries: tuple[Carry, ...], product: SignatureLayout, operands: tuple[Carry, ...]
+) -> tuple[Carry, ...]:
+    """Return the carries of an op that lays out operands of the product it is in: theirs, where shapes are the same."""
+    of_shape = {spec.shape: carry for spec, carry in zip(product.inputs, operands, strict=True)}
+    return tuple(of_shape.get(spec.shape, own) for spec, own in zip(layout.inputs, carries, strict=True))
+
+
 @dataclass(slots=True)
 class Walk:
     """Follow an axis through the ops of a trace; the state is what is known of storages and tensors so far."""
@@ -127,8 +135,10 @@ class Walk:
         hints = _hints(self.trace, short, inputs) if self.axis.is_batch else {}
         guess = build_guess(self.trace, self.axis)
         known: list[tuple[SignatureLayout, tuple[Carry, ...]] | None] = [None] * len(inputs)
-        rows = zip(ops.name.tolist(), ops.signature.tolist(), ops.phase.tolist(), ops.forward.tolist(), strict=True)
-        for op, (name, number, phase, forward) in enumerate(rows):
+        products: dict[int, tuple[SignatureLayout, tuple[Carry, ...]]] = {}
+        told = (ops.name, ops.signature, ops.phase, ops.forward, ops.parent)
+        rows = zip(*(column.tolist() for column in told), strict=True)
+        for op, (name, number, phase, forward, parent) in enumerate(rows):
             if number < 0 or phase == Phase.OPTIMIZER:
                 self.rewriter.add(self.trace.signatures[number] if number >= 0 else None)
                 self.unshaped_count += number < 0
@@ -142,7 +152,11 @@ class Walk:
             else:
                 state, views = None, (None,) * len(layout.outputs)
                 carries = guess.carries(short[name], number, layout, phase)
+                if parent in products:
+                    carries = _as_operands(layout, carries, *products[parent])
             known[op] = (layout, carries)
+            if short[name] in _PRODUCTS or parent in products:
+                products[op] = (layout, carries)
             changed, found = self._rewrite((name, number, carries, views), short[name], layout, linked)
             self.rewriter.add(changed)
             if state is not None:

@@ -142,6 +142,25 @@ def test_the_recorded_batch_size_changes_nothing(recorded: Trace) -> None:
     assert whatif.warnings == ()
 
 
+def test_a_product_lays_out_operands_as_it_reads_them_where_tensors_are_not_identified() -> None:
+    def spec(*shape: int, strides: tuple[int, ...] | None = None) -> TensorSpec:
+        return TensorSpec("float32", shape, strides)
+
+    gradient = spec(40, 32, strides=(0, 0))  # of a sum: one number, expanded and turned
+    names = ("aten::addmm", "aten::mm", "aten::clone", "aten::copy_")
+    recorded = (
+        Signature((spec(40), spec(32, 96), spec(96, 40)), ()),
+        Signature((gradient, spec(32, 96)), ()),
+        Signature((gradient, 0), ()),
+        Signature((spec(40, 32), gradient, False), ()),
+    )
+    rows = list(range(len(names)))
+    ops = build_table(OpTable, 4, name=rows, signature=rows, parent=[-1, -1, 1, 2], phase=[0, 1, 1, 1])
+    trace = Trace(strings=names, signatures=recorded, ops=ops)
+    changed = signatures(with_batch(trace, 64, from_batch=32).trace)
+    assert [next(iter(item.tensors())).shape for _, item in changed[1:]] == [(40, 64)] * 3
+
+
 def test_floating_point_work_grows_with_the_batch_where_tensors_are_not_identified(recorded: Trace) -> None:
     def product_flops(trace: Trace) -> float:
         works = [work_of(name, item) for name, item in signatures(trace) if name in ("aten::mm", "aten::addmm")]

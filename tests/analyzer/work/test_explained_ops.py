@@ -54,3 +54,14 @@ def test_of_nested_convolutions_the_innermost_counts() -> None:
 def test_ops_beside_it_count_too() -> None:
     trace = nested(("aten::convolution", 0, -1), ("aten::add_", 1, -1))
     assert explained_ops(trace).tolist() == [0, 1]
+
+
+def test_what_another_library_launches_beside_allocations_is_counted_as_unknown() -> None:
+    allocating = nested(("quantized::linear_dynamic", 1, -1), ("aten::empty", 1, 0), ("aten::empty_like", 1, 0))
+    assert explained_ops(allocating).tolist() == [0]
+    composed = nested(("torchvision::deform_conv2d", 1, -1), ("aten::empty", 1, 0), ("aten::convolution", 0, 0))
+    assert explained_ops(composed).tolist() == [2]
+
+
+def test_a_view_that_is_recorded_twice_is_no_unknown_op() -> None:
+    assert explained_ops(nested(("aten::detach", 1, -1), ("detach", 1, 0))).tolist() == []

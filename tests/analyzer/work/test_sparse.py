@@ -139,3 +139,9 @@ def test_rows_are_the_embedding_models() -> None:
 def test_sparse_matrices_are_no_tables() -> None:
     matrix = TensorSpec("float32", (50, 50), None, (200,))
     assert known("aten::add_", (TensorSpec("float32", (50, 50)), matrix, 1)).dims is None
+
+
+def test_a_product_with_a_sparse_operand_of_unknown_size_has_no_work() -> None:
+    sparse, dense = TensorSpec("float32", (200, 200)), TensorSpec("float32", (200, 64), (64, 1))
+    assert work_of("aten::mm", Signature((sparse, dense))) is None
+    assert work_of("aten::mm", Signature((sparse, replace(dense, strides=None)))) is not None

@@ -158,6 +158,16 @@ for step in range(9):
     pad_packed_sequence(layer(packed)[0])[0].sum().backward()
     optimizer.step()
 """
+MADE_THERE = """
+import torch
+weight = torch.nn.Parameter(torch.randn(4, 2, device="cuda"))
+optimizer = torch.optim.SGD([weight])
+for step in range(4):
+    data = torch.ones(8, 4, device=weight.device)
+    assert weight.is_cuda and data.device.type == "cuda"
+    (data @ weight).sum().backward()
+    optimizer.step()
+"""
 NUMBERED = """
 import torch
 device = torch.device(0)
@@ -264,6 +274,7 @@ for step in range(9):
             pytest.param(PACKED.format(kind=kind), "aten::_cudnn_rnn", (10, 4), id=f"packed {kind}")
             for kind in ("LSTM", "GRU", "RNN")
         ),
+        pytest.param(MADE_THERE, "aten::sum", (8, 2), id="tensors made on the GPU"),
         pytest.param(NUMBERED, "aten::addmm", (4,), id="devices by number"),
         pytest.param(DISTRIBUTED, "aten::addmm", (4,), id="a process group"),
         pytest.param(SOUND, "aten::addmm", (4,), id="checks that nothing diverged"),
@@ -286,7 +297,12 @@ def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: s
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("print(1)", 1, "Error: nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran"),
+        (
+            "print(1)",
+            1,
+            "Error: nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on "
+            "the main thread; of code without them record one iteration as a function",
+        ),
         ("1 / 0", 1, "Error: nothing was recorded: the script failed after 0 iterations, as shown above"),
         (
             "import torch\nmodel = torch.nn.Linear(1, 1).eval()\nmodel(torch.ones(1, 1))",

@@ -25,6 +25,7 @@ from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fabric import usual_node
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
@@ -306,10 +307,20 @@ def test_batches_are_parted_evenly() -> None:
 
 def test_all_plans_of_a_space_take_all_gpus(trace: Trace) -> None:
     layers = count_layers(trace)
-    plans = list(list_plans(64, domain=8, layers=layers, recorded_batch=4, is_training=True))
+    plans = list(list_plans(64, domain=8, layers=layers, recorded_batch=4, is_training=True, machines=[8]))
     assert layers == 12
     assert {plan.ranks for plan in plans} == {64}
     assert {plan.tp for plan in plans} == {1, 2, 4, 8}
     assert {plan.pp for plan in plans} == {1, 2, 4}
     assert {plan.micro_batch for plan in plans} == {None, 1, 2}
     assert len(plans) == len(set(plans))
+
+
+def test_parameters_are_sharded_within_the_machines_that_there_are() -> None:
+    def shards(*gpus: str) -> set[int]:
+        machines = [usual_node(find_gpu(CATALOG, gpu)).gpu_count for gpu in gpus]
+        plans = list_plans(16, domain=1, layers=1, recorded_batch=1, is_training=True, machines=machines)
+        return {plan.fsdp for plan in plans if plan.dp > 1}
+
+    assert shards("GB200 (per GPU)") == {1, 4}
+    assert shards("GB200 (per GPU)", "H100 SXM5 80GB") == {1, 4, 8}

@@ -351,6 +351,12 @@ def test_longer_than_the_model_was_made_for_is_refused(model: str, most: int) ->
         wavecast.serve(model, to="H200 SXM", prompt_tokens=most, output_tokens=1)
 
 
+@pytest.mark.parametrize(("tokens", "why"), [(1, "no token comes after"), (2, "vllm shows a step's tokens after")])
+def test_no_time_per_token_is_explained(tokens: int, why: str) -> None:
+    answer = wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=4, output_tokens=tokens)
+    assert f"TPOT 0: {why}" in answer.draw()
+
+
 @pytest.mark.parametrize("users", [1, 3])
 def test_users_of_one_token_get_what_is_written_in_all(users: int) -> None:
     (row,) = wavecast.serve(
