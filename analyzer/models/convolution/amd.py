@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import replace
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
@@ -59,6 +60,7 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_who
         element_bytes=problems.element_bytes,
         sharpness=2.0,
         joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
+        epilogue_k=values["amd_epilogue_k"],
     )
 
 
@@ -70,21 +72,13 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 
 def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
-    efficiency = np.asarray(values["amd_efficiency"] * product.by_direction(values, "amd"))
+    unit = replace(unit, efficiency=np.asarray(values["amd_efficiency"] * product.by_direction(values, "amd")))
     add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = WANTED_BLOCKS * fleet.sm_count
         blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
-        tile = Tile(
-            blocks=blocks,
-            rows=rows,
-            columns=columns,
-            k=k,
-            efficiency=efficiency,
-            epilogue_k=values["amd_epilogue_k"],
-            dram_bytes=product.moved_bytes,
-        )
+        tile = Tile(blocks=blocks, sides=(rows, columns), k=k, dram_bytes=product.moved_bytes)
         return tile_time(unit, fleet, values, tile) + added_ns
 
     return best_tile(timed, TILES, choice)
@@ -105,15 +99,9 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
     calls = problems.batch / at_once
     blocks = np.ceil(rows / EXPLICIT_SIDE) * np.ceil(product.n / EXPLICIT_SIDE) * problems.groups * at_once
     parts = np.clip(np.floor(fleet.sm_count / blocks), 1.0, np.maximum(np.ceil(sums / EXPLICIT_LEAST_K), 1.0))
-    tile = Tile(
-        blocks=blocks * parts,
-        rows=EXPLICIT_SIDE,
-        columns=EXPLICIT_SIDE,
-        k=sums / parts,
-        efficiency=values["amd_explicit_efficiency"] * np.ones(np.shape(blocks)),
-        epilogue_k=values["amd_epilogue_k"],
-        dram_bytes=product.moved_bytes / calls,
-    )
+    unit = replace(unit, efficiency=values["amd_explicit_efficiency"] * np.ones(np.shape(blocks)))
+    sides, moved = (EXPLICIT_SIDE, EXPLICIT_SIDE), product.moved_bytes / calls
+    tile = Tile(blocks=blocks * parts, sides=sides, k=sums / parts, dram_bytes=moved)
     image_ns = tile_time(unit, fleet, values, tile) + 1e3 * values["amd_image_us"]
     patches = 2.0 * problems.element_bytes * problems.output_pixels * problems.taps * problems.c_in * problems.groups
     patch_ns = patches / (dram_bytes_per_s(fleet, values) * values["amd_patch_ratio"]) * 1e9

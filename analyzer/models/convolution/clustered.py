@@ -15,15 +15,20 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
+from .algorithms import PADDED_CHANNELS, TILE_SIDE, VECTOR_SIDE, add_scattered, separate_time
 from .nvidia import HALF_BYTES, VOLUME
-from .problems import ConvolutionProblems, ConvolutionTiming, is_one_pixel, tensor_elements
-from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, fft_time, filled, product_of, scattered_time
+from .problems import NEVER_NS, ConvolutionProblems, ConvolutionTiming, is_one_pixel, tensor_elements
+from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, filled, missed_part, product_of
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
     *((64.0, 32.0), (64.0, 64.0), (64.0, 128.0), (128.0, 64.0), (128.0, 128.0)),
-    *((64.0, 256.0), (256.0, 64.0), (128.0, 256.0), (256.0, 128.0)),
+    *((64.0, 256.0), (256.0, 64.0), (128.0, 256.0), (256.0, 128.0), (128.0, 32.0), (32.0, 32.0)),
 )
+"""Vector units' forward kernels have 256 x 64 and the last two, their gradients 32 x 32 alone (own rows' names)."""
+VECTOR_RESIDENT, WIDE_K = 8.0, 2048.0
+"""Blocks of 32 x 32, of two warps, that a multiprocessor runs at once; the most sums of tiles of 256 x 64: all but one
+of 17 own forward shapes of more ran the lesser tiles."""
 CHUNK_BYTES: Final = 128.0
 """Of channels that one trip of the main loop sums at one position."""
 FIRST_BYTES: Final = 64.0
@@ -35,21 +40,18 @@ WARP_GROUP_SUMS, STRIDED_SUMS = 16384.0, 8192.0
 """Of a tile of one group of warps, whose turning of operands no second one hides, and of the least in which bf16's
 first layers and 16 bits' patches run; of a strided data gradient's least tile."""
 LEAST_SPLIT_K, PARTIAL_BYTES = 256.0, 8.0
-TILE_SIDE, FEW_TILES = 64.0, 0.6
-"""Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
-WINOGRAD_POINTS: Final = 36.0
-"""Products of a tile of 4 x 4 pixels."""
+FEW_TILES: Final = 0.6
+"""Tiles per multiprocessor below which a weight gradient has few results."""
+PART_PIXELS, LEAST_PIXELS, LONG_K = 512.0, 64.0, 32768.0
+"""Of one image that a block of cuDNN's `wgrad_alg0_engine` sums, by own rows' grids; images that it leaves to others;
+sums from which it, and `wgrad_alg1_engine`, take strided filters of any number of results."""
 LOOP_CHANGES: Final = 4.0
 """Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
 MOST_REACH: Final = 16.0
 """Of a dilated kernel that Hopper's own kernels take: own rows of 4 to 12 pixels run in them, those of 24 and 36 in
 Ampere's, whose fp16 data gradients are left to vector units."""
-SCATTER_CHANNELS: Final = 256.0
-"""Of x, from which that kernel also takes strides of 1; of fewer, own rows ran others as often."""
 LANE_STEP: Final = 8.0
 """Sums of one trip of vector units' main loop."""
-PADDED_CHANNELS: Final = 8.0
-DRAM_HIT_STEEPNESS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,11 +70,13 @@ class _Setting:
     """Forward passes of few channels that sum these and positions together: fp32's in NHWC, as they lie, and fp16's,
     of half a cycle a result."""
     is_few: Mask
-    """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
+    """Weight gradients of few results, or long strided sums, which vector units' kernels part, in either layout."""
     is_looped: Mask
     """Gradients in 16 bits of ragged groups, which run one group after the other, as all on vector units do."""
     flops_per_cycle: Floats
     """Per multiprocessor, with every ratio but that of single pixels."""
+    chain_cycles: Floats
+    """Of one trip of the main loop where nothing hides its loads."""
     dram_ns: Floats
     """Of operands and result once, in what of it L2 does not hold."""
 
@@ -91,22 +95,10 @@ def clustered_time(
     time_ns = layout_ns + np.minimum(early_ns, late_ns)
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
-    if problems.tiles.any():
-        other_ns = (
-            np.where(setting.product.is_weights, _winograd(setting), fft_time(problems, fleet, values)) + layout_ns
-        )
-        is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
-        time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
-    # A generator's first layer, of one pixel of 100 channels: an own row in TF32; in fp32 a recorded DCGAN, which ran
-    # the wide kernel. Nothing tells whether the pixel leads there or the channels.
-    is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.c_out % PADDED_CHANNELS > 0)
-    is_alone = is_pixel | (problems.stride > 1)
-    is_added = is_pixel | setting.is_single & (is_alone | (problems.c_in >= SCATTER_CHANNELS))
-    is_added = is_added & setting.product.is_data & (problems.groups <= 1) & (problems.element_bytes > HALF_BYTES)
-    if is_added.any():
-        added_ns = scattered_time(problems, fleet, values, is_pixel & setting.is_single)
-        added_ns = added_ns + np.where(setting.is_single, layout_ns, 0.0)
-        time_ns = np.where(is_added, np.where(is_alone, added_ns, np.minimum(time_ns, added_ns)), time_ns)
+    if setting.is_single.any():
+        other_ns = separate_time(problems, fleet, values, setting.dram_ns) + layout_ns
+        time_ns = np.where(setting.is_single, np.minimum(time_ns, other_ns), time_ns)
+    time_ns = add_scattered(problems, fleet, values, setting.is_single, layout_ns, time_ns)
     if setting.is_first.any():
         time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
@@ -149,6 +141,9 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
     volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
     matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
+    matrix = matrix / np.where(
+        is_far, 1.0 + values["async_far_pixels"] / (problems.batch * problems.output_pixels), 1.0
+    )
     first = values["async_first_ratio"] * np.where(product.is_weights, values["async_first_weights_ratio"], 1.0)
     matrix = matrix * np.where(is_first, first, 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
@@ -156,7 +151,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     vector = product.by_direction(values, "async_vector") * values["async_vector_efficiency"]
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
     results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
-    is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
+    is_few = (results < FEW_TILES * fleet.sm_count) & (problems.output_pixels > LEAST_PIXELS)
+    is_few = (is_few | (problems.stride > 1) & (product.k > LONG_K)) & product.is_weights & (problems.tiles == 0)
     is_planar = (problems.is_channels_last == 0) & ((problems.taps <= 1) | is_grouped)
     planar = np.where(is_planar, values["async_few_planar_ratio"], 1.0)
     vector = vector * np.where(is_few, values["async_few_results_ratio"] * planar, 1.0)
@@ -164,7 +160,9 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_image = is_taken & (problems.c_in <= FEW_CHANNELS) & ~is_grouped & is_forward
     vector = vector * np.where(is_image, values["async_image_ratio"], 1.0)
     efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
-    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, _missed(product.moved_bytes, fleet, values))
+    chain = values["async_chain_cycles"] / np.where(is_first, values["async_first_ratio"], 1.0)
+    vector_chain = np.where(is_few, values["async_few_chain_cycles"], values["async_vector_chain_cycles"])
+    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, missed_part(product.moved_bytes, fleet, values))
     rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
     return _Setting(
         problems=problems,
@@ -178,14 +176,9 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         is_few=np.asarray(is_few),
         is_looped=_is_ragged(problems) & ~is_forward & (bytes_of == HALF_BYTES),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
+        chain_cycles=np.where(is_single, vector_chain, chain),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
     )
-
-
-def _missed(moved_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
-    """Return the part of so many bytes that L2 does not hold."""
-    full = (moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
-    return np.asarray(full / (1.0 + full))
 
 
 def _packed(problems: ConvolutionProblems, is_single: Mask, is_first: Mask) -> ConvolutionProblems:
@@ -220,14 +213,14 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     gradient's sums where they are too few for the GPU."""
     problems, product, values, fleet = setting.problems, setting.product, setting.values, setting.fleet
     k, bytes_of = _summed(setting), problems.element_bytes
-    write_ns = PARTIAL_BYTES * product.m * product.n * product.groups
+    turns = np.where(setting.is_single | setting.is_looped, product.groups, 1.0)
+    write_ns = PARTIAL_BYTES * product.m * product.n * product.groups / turns
     write_ns = write_ns / (values["async_reduction_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
     p = values["async_sharpness"]
-    chain_cycles = values["async_chain_cycles"] / np.where(setting.is_first, values["async_first_ratio"], 1.0)
     is_forward = ~(product.is_data | product.is_weights)
     # Matrix units take TF32 with what is summed innermost: gradients turn an operand, or both.
     turn_cycles = np.where(setting.is_tf32 & ~is_forward, values["async_turn_cycles"], 0.0)
-    edge_loss = np.where(setting.is_single & is_forward, values["async_vector_edge"], 0.0)
+    edge_loss = np.where(setting.is_single, values["async_vector_edge"], 0.0)
     # A strided gradient writes x by parts; of single pixels all parts but one are only cleared.
     is_strided = product.is_data & (problems.stride > 1) & ~setting.is_single
     stored = values["async_stride_cost"] * np.where(problems.taps <= 1, problems.stride, 1.0) * bytes_of / HALF_BYTES
@@ -237,7 +230,9 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_large = setting.is_first & is_forward & (bytes_of == HALF_BYTES) & is_patch
     stored = np.where(is_large, values["async_first_epilogue_cycles"], stored)
     least_sums = np.where(is_large, WARP_GROUP_SUMS, np.where(is_strided, STRIDED_SUMS, 0.0))
-    turns = np.where(setting.is_single | setting.is_looped, product.groups, 1.0)
+    stored = np.where(setting.is_single, values["async_vector_epilogue_cycles"], stored)
+    resident = np.where(setting.is_single, VECTOR_RESIDENT, 1.0)
+    image_parts = problems.batch * np.ceil(problems.output_pixels / PART_PIXELS)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups / turns
@@ -245,14 +240,19 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         turned = np.where(product.is_weights, rows + columns, columns * (sums <= WARP_GROUP_SUMS))
         trip = 2.0 * sums * CHUNK_BYTES / bytes_of / setting.flops_per_cycle + turn_cycles * turned
         trip = trip * np.maximum(least_sums / sums, 1.0) * (1.0 + edge_loss * (rows + columns) / sums)
-        trip = np.maximum(trip, chain_cycles)
-        cycles_per_k = trip * bytes_of / CHUNK_BYTES
-        chain_ns = k * cycles_per_k / fleet.clock_hz * 1e9
+        is_wide = is_forward & (rows == 4.0 * columns) & ((rows < 256.0) | (product.k <= WIDE_K))
+        is_able = np.where(
+            setting.is_single, is_wide | (rows <= VECTOR_SIDE), (rows == TILE_SIDE) | (columns >= TILE_SIDE)
+        )
+        chain_ns = k * np.maximum(trip, setting.chain_cycles) * bytes_of / CHUNK_BYTES / fleet.clock_hz * 1e9
         most = np.minimum(k / LEAST_SPLIT_K, np.sqrt(chain_ns / write_ns))
         parts = np.floor(np.maximum(np.minimum(fleet.sm_count / whole, most), 1.0))
-        added = parts * write_ns + 1e3 * values["async_split_us"]
-        parts = np.where(product.is_weights & (turns * chain_ns * (1.0 - 1.0 / parts) > added), parts, 1.0)
+        added = turns * parts * write_ns + 1e3 * values["async_split_us"]
+        is_split = product.is_weights & (turns * chain_ns * (1.0 - 1.0 / parts) > added)
+        parts = np.where(setting.is_single, np.where(setting.is_few, image_parts, 1.0), np.where(is_split, parts, 1.0))
+        added = np.where(setting.is_single, turns * parts * write_ns, added)
         waves = whole * parts / fleet.sm_count
+        cycles_per_k = np.maximum(trip, setting.chain_cycles / np.clip(waves, 1.0, resident)) * bytes_of / CHUNK_BYTES
         rounds = waves + values["async_rounding"] * (np.ceil(waves) - waves)
         epilogue = stored * sums / 128.0
         math_ns = rounds * (k / parts * cycles_per_k + epilogue) + values["async_start_cycles"]
@@ -261,7 +261,7 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         feed_ns = turns * whole * k * (rows + columns) * bytes_of / fed * 1e9
         longest = np.maximum(np.maximum(math_ns, feed_ns), setting.dram_ns)
         parted = (math_ns / longest) ** p + (feed_ns / longest) ** p + (setting.dram_ns / longest) ** p
-        return np.asarray(longest * parted ** (1.0 / p) + np.where(parts > 1.0, added, 0.0))
+        return np.where(is_able, longest * parted ** (1.0 / p) + np.where(parts > 1.0, added, 0.0), NEVER_NS)
 
     return best_tile(timed, TILES, choice)
 
@@ -331,7 +331,7 @@ def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Float
     rate = values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s
     made = problems.batch * problems.input_pixels * PADDED_CHANNELS
     clear_s = made * problems.element_bytes / rate
-    again_s = 2.0 * clear_s * _missed(made * problems.element_bytes, fleet, values)
+    again_s = 2.0 * clear_s * missed_part(made * problems.element_bytes, fleet, values)
     fill_s = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz)
     filled_ns = 1e9 * (clear_s + np.hypot(fill_s, again_s)) + 4e3 * values["async_layout_us"]
     is_grouped = (problems.groups > 1) & (problems.c_in > 1) & product.is_weights
@@ -369,19 +369,6 @@ def _by_image(setting: _Setting) -> Floats:
     rate = values["async_reduction_ratio"] * setting.fleet.bandwidth_bytes_per_s
     written_s = PARTIAL_BYTES * product.m * product.n * problems.batch / rate
     return np.asarray(main_ns + 1e9 * written_s + 2e3 * values["async_product_launch_us"])
-
-
-def _winograd(setting: _Setting) -> Floats:
-    """Return fp32's weight gradients of 3x3 by Winograd's algorithm in separate steps."""
-    problems, fleet, values = setting.problems, setting.fleet, setting.values
-    flops = 2.0 * WINOGRAD_POINTS * problems.tiles * problems.c_in * problems.c_out
-    blocks = WINOGRAD_POINTS * np.ceil(problems.c_in / TILE_SIDE) * np.ceil(problems.c_out / TILE_SIDE)
-    waves = blocks / fleet.sm_count
-    rate = values["async_winograd_efficiency"] * waves / np.ceil(waves) * fleet.flops_per_s[Rate.FP32]
-    return np.asarray(
-        np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
-        + 1e3 * values["async_winograd_us"]
-    )
 
 
 def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:

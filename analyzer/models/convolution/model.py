@@ -151,12 +151,15 @@ def group(problems: ConvolutionProblems) -> Codes:
 
     No shape tells which kernel weight gradients of groups and volumes run. By weights that never saw the chip, 90 % lie
     within a factor of 2.2 to 2.3 on three chips. Other groups, volumes and dilated filters lie within 1.5 to 1.9.
+    Groups on vector units run other algorithms, which err more.
     """
+    is_vector = (problems.element_bytes > HALF_BYTES) & (problems.rate != RATES.index(Rate.MATRIX_TF32))
     is_grouped, is_volume = problems.groups > 1, problems.spatial == VOLUME
     is_apart = (problems.direction == Direction.WEIGHT_GRADIENT) & (is_grouped & (problems.c_in > 1) | is_volume)
-    usual = np.where(problems.c_in <= FEW_CHANNELS, 3, np.where(problems.direction != Direction.FORWARD, 1, 0))
+    usual = np.where(problems.c_in <= FEW_CHANNELS, 3, problems.direction != Direction.FORWARD)
     special = is_grouped | is_volume | (problems.dilated_reach > 0)
-    return np.where(is_apart, 4, np.where(special, 2, usual)).astype(np.int64)
+    kind = np.where(is_apart, 4, np.where(special, 2, usual))
+    return np.where(is_vector & is_grouped & (problems.c_in > 1), 5, kind).astype(np.int64)
 
 
 MODEL: Final = Model(
@@ -165,7 +168,10 @@ MODEL: Final = Model(
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
-    group_names=("forward", "gradients", "grouped, deep or dilated", "few channels", "weights, grouped or deep"),
+    group_names=(
+        *("forward", "gradients", "grouped, deep or dilated", "few channels", "weights, grouped or deep"),
+        "grouped, vector units",
+    ),
     group=group,
     size_names=SIZE_NAMES,
     kind=kernel_kind,

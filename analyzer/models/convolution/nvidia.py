@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
@@ -170,22 +170,14 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     """Return the implicit matrix product on vector units in its best tile."""
     efficiency = setting.values["implicit_efficiency"] * setting.gain
     efficiency = efficiency * setting.vector_product.by_direction(setting.values, "vector")
+    unit = replace(setting.vector, efficiency=efficiency, epilogue_k=setting.values["epilogue_k"])
     add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = setting.fleet.sm_count * resident_blocks(rows * columns)
-        blocks, k, added_ns = split_product(setting.vector_product, setting.vector, (rows, columns), wanted, add_rate)
-        tile = Tile(
-            blocks=blocks,
-            rows=rows,
-            columns=columns,
-            k=k,
-            efficiency=efficiency,
-            epilogue_k=setting.values["epilogue_k"],
-            dram_bytes=setting.vector_product.moved_bytes,
-        )
-        time_ns = tile_time(setting.vector, setting.fleet, setting.values, tile)
-        return time_ns + added_ns
+        blocks, k, added_ns = split_product(setting.vector_product, unit, (rows, columns), wanted, add_rate)
+        tile = Tile(blocks=blocks, sides=(rows, columns), k=k, dram_bytes=setting.vector_product.moved_bytes)
+        return tile_time(unit, setting.fleet, setting.values, tile) + added_ns
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
 
@@ -203,7 +195,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     efficiency = values["matrix_efficiency"] * product.by_direction(values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
     efficiency = efficiency * np.where(problems.spatial == VOLUME, VOLUME_EFFICIENCY, 1.0)
-
+    epilogue_k = values["matrix_epilogue_k"] * unit.flops_per_cycle / EPILOGUE_FLOPS_PER_CYCLE
+    unit = replace(unit, efficiency=efficiency, epilogue_k=epilogue_k)
     add_rate = dram_bytes_per_s(fleet, values) * values["matrix_reduction_ratio"]
     scarce = np.minimum(SCARCE_L2_BYTES * fleet.sm_count / fleet.l2_cache_bytes, 1.0)
     again = np.where(fleet.has_hbm, 0.0, scarce * (values["gddr_weights_reads"] - 1.0))
@@ -214,15 +207,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         loaded = blocks * k * (rows + columns) * problems.element_bytes
         missed = np.where(product.is_weights, values["weights_miss"] * scarce * loaded, 0.0)
-        tile = Tile(
-            blocks=blocks,
-            rows=rows,
-            columns=columns,
-            k=k,
-            efficiency=efficiency,
-            epilogue_k=values["matrix_epilogue_k"] * unit.flops_per_cycle / EPILOGUE_FLOPS_PER_CYCLE,
-            dram_bytes=(product.moved_bytes + missed) * reads,
-        )
+        moved = (product.moved_bytes + missed) * reads
+        tile = Tile(blocks=blocks, sides=(rows, columns), k=k, dram_bytes=moved)
         return tile_time(unit, fleet, values, tile) + added_ns
 
     time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
@@ -268,17 +254,13 @@ def best_fused(setting: Setting) -> Floats:
     """Return Winograd's algorithm with 2x2 output tiles in one kernel."""
     problems, values, product = setting.problems, setting.values, setting.vector_product
     blocks = np.where(is_before_volta(setting.fleet), problems.least_fused_blocks, problems.fused_blocks)
+    efficiency = values["fused_efficiency"] * setting.gain
+    unit = replace(setting.vector, efficiency=efficiency, epilogue_k=values["fused_epilogue_k"])
+    blocks, sides = blocks * np.ceil(product.n / FUSED_CHANNELS), (FUSED_TILES, FUSED_CHANNELS)
     tile = Tile(
-        blocks=blocks * np.ceil(product.n / FUSED_CHANNELS),
-        rows=FUSED_TILES,
-        columns=FUSED_CHANNELS,
-        points=FUSED_POINTS,
-        k=product.source_channels,
-        efficiency=values["fused_efficiency"] * setting.gain,
-        epilogue_k=values["fused_epilogue_k"],
-        dram_bytes=product.moved_bytes,
+        blocks=blocks, sides=sides, points=FUSED_POINTS, k=product.source_channels, dram_bytes=product.moved_bytes
     )
-    time_ns = tile_time(setting.vector, setting.fleet, values, tile)
+    time_ns = tile_time(unit, setting.fleet, values, tile)
     return np.where((problems.tiles > 0) & ~product.is_weights, time_ns, NEVER_NS)
 
 
@@ -295,18 +277,13 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     cold = between * (1.0 - hit)
     rows_made = np.where(product.is_weights, takes, problems.tiles)
     sums = np.where(product.is_weights, problems.tiles, takes)
+    efficiency = values["separate_efficiency"] * setting.gain
+    unit = replace(setting.vector, efficiency=efficiency, epilogue_k=values["epilogue_k"])
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        tile = Tile(
-            blocks=SEPARATE_POINTS * np.ceil(rows_made / rows) * np.ceil(makes / columns),
-            rows=rows,
-            columns=columns,
-            k=sums,
-            efficiency=values["separate_efficiency"] * setting.gain,
-            epilogue_k=values["epilogue_k"],
-            dram_bytes=cold,
-        )
-        return tile_time(setting.vector, setting.fleet, values, tile)
+        blocks = SEPARATE_POINTS * np.ceil(rows_made / rows) * np.ceil(makes / columns)
+        tile = Tile(blocks=blocks, sides=(rows, columns), k=sums, dram_bytes=cold)
+        return tile_time(unit, setting.fleet, values, tile)
 
     product_ns, tile = best_tile(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES % TILE_CODES)
     moved = product.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit

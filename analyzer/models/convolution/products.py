@@ -35,18 +35,14 @@ for four images of a ViT, 256 trips (its recorded name and grid)."""
 FUSED_FEED_RATIO: Final = 10.0
 """Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
+DRAM_HIT_STEEPNESS: Final = 3.0
 LANES: Final = 128.0
 """Multiply-adds a cycle of a multiprocessor's vector units."""
-SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
-"""Positions of channels of x, and pixels of one image of y, that a block of cuDNN's `dgrad_engine` multiplies and adds
-to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
-SCATTER_RESIDENT: Final = 3.3
-"""Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
-FFT_SIDE, FFT_POINTS, FFT_COLUMNS = 30.0, 544.0, 32.0
-"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, complex numbers that hold it, and the
-narrower side of the tile of products that few channels are filled up to."""
 BUSY_BLOCKS, WARP, BLOCK_WARPS = 2.0, 32.0, 8.0
 """Blocks per multiprocessor of depthwise weight gradients: PyTorch's, one for each weight, and cuDNN's parts."""
+ADDED_WALKS, TRIP_CYCLES = 2.5, 300.0
+"""What adding up a block of PyTorch's costs, in what an image costs beside its pixels; from a lone warp's load to its
+next, as 144 blocks of own rows walk over 112 x 112."""
 UNROLLED_TAPS: Final = (1.0, 9.0, 25.0)
 """Of filters whose loops PyTorch's kernels unroll: a data gradient of 9 takes 575 instructions an element, of 25 600,
 of 49, in loops, 1,510 (own rows)."""
@@ -150,6 +146,9 @@ class Unit:
     """p of (arithmetic^p + DRAM^p + L2^p)^(1/p): how well blocks that an SM runs side by side hide each other's."""
     joule_per_flop: Floats | None
     """None: vector units, whose clock falls by `throttle_ratio` of what it could."""
+    efficiency: Floats | float = 1.0
+    epilogue_k: Floats | float = 0.0
+    """What a block's start and end cost, in steps of k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,13 +156,9 @@ class Tile:
     """Hold the work of a kernel of equal blocks: `points` products of rows x columns sums over k each."""
 
     blocks: Floats
-    rows: Floats | float
-    columns: Floats | float
+    sides: tuple[Floats | float, Floats | float]
     points: float = 1.0
     k: Floats
-    efficiency: Floats
-    epilogue_k: Floats
-    """What a block's start and end cost, in steps of k."""
     dram_bytes: Floats
 
 
@@ -173,13 +168,13 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     # resident to hide latency, by the chain of dependent loads (waiting). Arithmetic, DRAM and L2 overlap with
     # friction: a power mean near their maximum. Last comes power: what the arithmetic and the bytes draw slows the
     # clock where it is over the board's limit.
-    area, edge = tile.rows * tile.columns * tile.points, tile.rows + tile.columns
-    efficiency = tile.efficiency
+    area, edge = tile.sides[0] * tile.sides[1] * tile.points, tile.sides[0] + tile.sides[1]
+    efficiency = unit.efficiency
     if tile.points == 1.0:
         efficiency = np.minimum(efficiency / (1.0 + unit.edge_loss * edge / area), 1.0)
     cycles_per_k = 2.0 * area / (unit.flops_per_cycle * efficiency)
     trips = np.ceil(tile.k / K_STEP)
-    epilogue_cycles = tile.epilogue_k * cycles_per_k
+    epilogue_cycles = unit.epilogue_k * cycles_per_k
     resident = resident_blocks(area)
     rounds = tile.blocks / fleet.sm_count
     busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
@@ -246,37 +241,10 @@ def split_product(
     return whole * parts, product.k / parts, added_ns
 
 
-def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, is_wide: Mask) -> Floats:
-    """Return the time of fp32's data gradients by cuDNN's `dgrad_engine`, ns: x is filled with 0, then added to.
-
-    No position is wasted on strides, but small images waste pixels: a block takes 32 of one image, a wide one 64.
-    """
-    pixels, columns = problems.output_pixels, problems.c_in * problems.taps
-    side = np.where(is_wide, WIDE_PIXELS, SCATTER_PIXELS)
-    blocks = problems.batch * np.ceil(pixels / side) * np.ceil(columns / SCATTER_COLUMNS)
-    waves = np.maximum(blocks / fleet.sm_count, SCATTER_RESIDENT)
-    cycles = waves * side * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
-    sums = problems.batch * pixels * columns * values["async_scatter_cycles"] / fleet.sm_count
-    filled_bytes = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
-    filled_s = filled_bytes / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s)
-    time_s = np.hypot(cycles, sums) / fleet.clock_hz + filled_s
-    return np.asarray(1e9 * time_s + 1e3 * values["async_product_launch_us"])
-
-
-def fft_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Floats:
-    """Return the time of fp32's data gradients of 3x3 by Fourier tiles, ns: transforms, and complex products.
-
-    Of images as wide as high. A complex multiply-add is 8 FLOP, a complex number 8 bytes (Mathieu, Henaff, LeCun,
-    "Fast training of convolutional networks through FFTs", 2014).
-    """
-    tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
-    narrow, wide = np.minimum(problems.c_in, problems.c_out), np.maximum(problems.c_in, problems.c_out)
-    flops = 8.0 * FFT_POINTS * tiles * filled(narrow, FFT_COLUMNS) * wide
-    points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
-    moved = 8.0 * points + problems.element_bytes * sum(tensor_elements(problems))
-    product_s = flops / (values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32])
-    moved_s = moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)
-    return np.asarray((product_s + moved_s) * 1e9 + 1e3 * values["async_winograd_us"])
+def missed_part(moved_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return the part of so many bytes that L2 does not hold."""
+    full = (moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
+    return np.asarray(full / (1.0 + full))
 
 
 def _between(size: Floats, least: float, most: float) -> Floats:
@@ -323,7 +291,7 @@ def depthwise_time(
         return np.asarray(first + tap * taps)
 
     # A warp of PyTorch's weight gradients walks over images of one channel for one weight; a block of 8 then adds up.
-    added = 1.0 + np.minimum(BLOCK_WARPS / problems.batch, 1.0)
+    added = 1.0 + ADDED_WALKS * np.minimum(BLOCK_WARPS / problems.batch, 1.0)
     walked = (np.ceil(pixels / WARP) + values["async_walk_trips"] * added) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
     turns = problems.groups * problems.taps / fleet.sm_count
@@ -347,6 +315,8 @@ def depthwise_time(
     is_direct = is_wide & (problems.taps >= DIRECT_TAPS)
     per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
     compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
+    alone_ns = np.ceil(pixels / WARP) * np.ceil(problems.batch / BLOCK_WARPS) * TRIP_CYCLES / fleet.clock_hz * 1e9
+    compute_ns = np.maximum(compute_ns, np.where(product.is_weights & ~is_library, alone_ns, 0.0))
     parts = PARTS * np.ceil(problems.groups / PART_CHANNELS) * np.ceil(problems.taps / PART_TAPS)
     part_ns = parts * values["async_part_cycles"] / (BUSY_BLOCKS * fleet.sm_count * fleet.clock_hz) * 1e9
     compute_ns = compute_ns + np.where(is_wide & ~is_direct, part_ns, 0.0)

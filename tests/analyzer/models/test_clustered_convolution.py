@@ -303,6 +303,32 @@ def test_kinds_of_problem_have_intervals_of_their_own() -> None:
     dims = (convolution(), replace(convolution(), c_in=3), grouped, replace(grouped, direction=WEIGHTS))
     names = [MODEL.group_names[code] for code in MODEL.group(problems_of_dims(dims, [Rate.MATRIX_BF16] * 4))]
     assert names == ["forward", "few channels", "grouped, deep or dilated", "weights, grouped or deep"]
+    names = [MODEL.group_names[code] for code in MODEL.group(problems_of_dims(dims, [Rate.MATRIX_FP32] * 4))]
+    assert names == ["forward, vector units", "few channels", *["grouped, vector units"] * 2]
+
+
+def test_a_lone_block_of_vector_units_waits_for_its_loads() -> None:
+    one, eight = (replace(convolution(size=7, channels=512), batch=batch) for batch in (1, 8))
+    assert time_us(eight, Rate.MATRIX_FP32) < 3.0 * time_us(
+        one, Rate.MATRIX_FP32
+    )  # though it multiplies 8 times as much
+
+
+def test_forward_passes_of_many_small_images_in_fp32_run_through_fourier_tiles() -> None:
+    small, large = (planar(replace(convolution(size=size), batch=128)) for size in (14, 17))
+    assert time_us(large, Rate.MATRIX_FP32) > 2.0 * time_us(small, Rate.MATRIX_FP32)
+
+
+def test_far_kernels_lose_on_one_image_what_matrix_units_else_keep() -> None:
+    near, far = (replace(convolution(channels=2048), dilation=(step, step)) for step in (4, 12))
+    costs = [time_us(replace(dims, batch=1)) / time_us(dims) for dims in (near, far)]
+    assert costs[1] > 1.5 * costs[0]
+
+
+def test_grouped_weight_gradients_of_fp32_may_run_winograds() -> None:
+    square = replace(planar(convolution(size=7, channels=1024, groups=32)), batch=256, direction=WEIGHTS)
+    dilated = replace(square, dilation=(2, 2))
+    assert time_us(dilated, Rate.MATRIX_FP32) > 1.5 * time_us(square, Rate.MATRIX_FP32)
 
 
 def test_ragged_groups_are_filled_up_and_gradients_in_16_bits_take_turns() -> None:
