@@ -6,6 +6,8 @@ decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved p
 head alone takes another kernel of Triton, without products of matrices.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ more; by sizes, not times, since some short rows hold milliseconds of the host's
 LEAST_PRODUCT_ROWS: Final = 32768
 """Tokens times heads of the absorbed products that are read: shorter ones hold 5 to 12 us beside the kernel, of other
 libraries other ones."""
+MOST_QUERY_TOKENS: Final = 8192
+"""Of the benchmark's products of queries (`collect_mla_bmm.py` of aiconfigurator, Apache-2.0)."""
 KEPT_SHARE: Final = 0.6
 """Of the shapes of each GPU, by `shape_share`: all of them would be 18,766 rows on H100."""
 OLD_TRTLLM: Final = "aiconfigurator/trtllm/1.0.0"
@@ -63,13 +67,17 @@ def load_scored(data: Path, catalog: Catalog | None = None) -> list[Samples[Any]
 def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the products of queries (or results) with each head's projection, in bf16; none without the table.
 
-    The rows do not say which of the two they are, [tokens, 128] @ [128, 512] or [tokens, 512] @ [512, 128] per head;
-    both have the same FLOPs and bytes, and all are read as the first. FP8 rows also quantise, in ways of their own.
+    Per head, queries are [tokens, 128] @ [128, 512], results [tokens, 512] @ [512, 128]. The file does not say which a
+    row is, but its benchmark measured all queries, then all results, which alone go beyond `MOST_QUERY_TOKENS`. FP8
+    rows also quantise, in ways of their own.
     """
     path = data / PRODUCTS_TABLE
     if not path.exists():
         return []
-    table = read_table(path, ("gpu", "num_tokens", "num_heads", "bmm_dtype", "latency_us"))
+    columns = ("gpu", "kernel_source", "source", "bmm_dtype", "num_tokens", "num_heads")
+    table = read_table(path, (*columns, "latency_us"))
+    is_result = (_places(table, columns) % 2 == 1) | (table["num_tokens"] > MOST_QUERY_TOKENS)
+    table["n"], table["k"] = np.where(is_result, 128.0, 512.0), np.where(is_result, 512.0, 128.0)
     is_long = table["num_tokens"].astype(np.float64) * table["num_heads"] >= LEAST_PRODUCT_ROWS
     table = pick(table, (table["bmm_dtype"].astype(str) == "bfloat16") & is_long)
     return [
@@ -81,8 +89,8 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
                 len(table["gpu"]),
                 batch=table["num_heads"],
                 m=table["num_tokens"],
-                n=512.0,
-                k=128.0,
+                n=table["n"],
+                k=table["k"],
                 **dict.fromkeys(("left_bytes", "right_bytes", "out_bytes"), 2.0),
                 rate=RATES.index(Rate.MATRIX_BF16),
                 kind=MatmulKernel.PLAIN,
@@ -95,6 +103,15 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
             share=shape_share(table["num_heads"], table["num_tokens"]),
         )
     ]
+
+
+def _places(table: MeasurementTable, columns: Sequence[str]) -> Codes:
+    """Return how many rows before each row say the same in these columns."""
+    seen, places = Counter[tuple[object, ...]](), []
+    for row in zip(*(table[name].tolist() for name in columns), strict=True):
+        places.append(seen[row])
+        seen[row] += 1
+    return np.array(places, dtype=np.int64)
 
 
 def _samples(data: Path, name: str, catalog: Catalog | None, *, is_decode: bool) -> Samples[LatentAttentionProblems]:

@@ -12,13 +12,14 @@ at most `FEW_CHIPS`, the factor is no less than the most that any of them needed
 where the next one's mean lies, not how far it may be off.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from typing import Final
 
 import numpy as np
 
 from ...analyzer.models.frame.intervals import (
     GPU_CLASSES,
+    NEAR,
     SIZE_EDGES_NS,
     GpuClass,
     IntervalTable,
@@ -96,13 +97,14 @@ def fit_intervals(
     """
     positions = gpu_positions(build_fleet(pool.gpus))
     chips = np.array([chip_of(gpu) for gpu in pool.gpus])
-    away = []
+    away = {}
     for item in inner:
         others = positions[~np.isin(chips, list(item.excluded))]
         if len(others):
             apart = np.sqrt(((positions[chips == item.chip][:, None] - others[None]) ** 2).sum(axis=-1))
-            away.append(float(apart.min(axis=1).mean()))
-    parts = {item.chip: residuals_of(item, shrink, limit) for item in inner}
+            away[item.chip] = float(apart.min(axis=1).mean())
+    twins = {chip for chip, apart in away.items() if apart < NEAR * np.median(list(away.values()))}
+    parts = without_twins({item.chip: residuals_of(item, shrink, limit) for item in inner}, twins)
     table = half_width_table(list(parts.values()), groups)
     is_declared = np.asarray(np.isnan(table).all(axis=1), dtype=np.bool_)
     table[is_declared] = UNMEASURED_HALF_WIDTH
@@ -117,10 +119,21 @@ def fit_intervals(
         half_width=table,
         class_factor=factor,
         seen_ratio=needed[:, [list(rows).index(chip) for chip in chips[known]]],
-        reference=float(np.median(away)) if away else LONE_REFERENCE,
+        reference=float(np.median([away[chip] for chip in away.keys() - twins] or [LONE_REFERENCE])),
         positions=np.where(measured[..., None], positions[known], np.inf),
         is_declared=is_declared,
     )
+
+
+def without_twins(parts: Mapping[str, Residuals], twins: AbstractSet[str]) -> dict[str, Residuals]:
+    """Return the residuals without those of chips too near a training one to be unseen, in groups that others tell."""
+    told = {code for chip in parts.keys() - twins for code in np.unique(parts[chip].group).tolist()}
+    found = dict(parts)
+    for chip in twins & parts.keys():
+        part = parts[chip]
+        kept = ~np.isin(part.group, list(told))
+        found[chip] = Residuals(absolute=part.absolute[kept], size=part.size[kept], group=part.group[kept])
+    return found
 
 
 def half_width_table(parts: Sequence[Residuals], groups: int) -> Floats:

@@ -41,6 +41,7 @@ from wavecast.mlp_weights.train.half_widths import (
     half_width_table,
     residuals_of,
     seen_ratios,
+    without_twins,
 )
 from wavecast.mlp_weights.train.recipe import find_recipe
 from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
@@ -279,6 +280,16 @@ def test_the_difference_of_two_chips_counts_as_much_as_the_usual_one() -> None:
     for apart in (0.0, 0.6):
         factor = class_factors([{"GH100": apart, "GA100": -apart}, {}], {"GH100": hbm, "GA100": hbm})
         assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.sqrt((USUAL_SPREAD**2 + 2 * apart**2) / 2))
+
+
+def test_twins_tell_only_of_groups_that_no_other_chip_measured() -> None:
+    near, far = (
+        Residuals(absolute=np.full(4, width), size=np.zeros(4, dtype=np.int64), group=np.array(group))
+        for width, group in ((0.1, [0, 0, 1, 1]), (0.3, [0, 0, 2, 2]))
+    )
+    found = without_twins({"GB100": near, "GB110": near, "GH100": far}, {"GB100", "GB110"})
+    assert [found[chip].group.tolist() for chip in found] == [[1, 1], [1, 1], [0, 0, 2, 2]]
+    assert without_twins({"GB100": near, "GB110": near}, {"GB100", "GB110"})["GB110"].group.tolist() == [0, 0, 1, 1]
 
 
 def test_a_misfit_of_one_size_on_one_chip_does_not_widen_the_others() -> None:

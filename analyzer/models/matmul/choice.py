@@ -142,6 +142,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "later": values["later_epilogue_ratio"],
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
+        "held_warps": values["held_warps"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s * 1e-3,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz * 1e-3,
@@ -183,8 +184,6 @@ def _score(it: Columns, fixed: Columns) -> Singles:
         rounds = np.minimum(rounds, started + fixed["segment_ms"] / round_ms)
     overlap = ONE - ONE / np.maximum(rounds, ONE)
     overlap *= fixed["wave_overlap"]
-    overlap += fixed["stage_overlap"]
-    np.minimum(overlap, ONE, out=overlap)
     compute = it["depth"] * it["cycles_ms"] * rounds
     epilogue = (rounds - ONE) * fixed["later"]
     epilogue += ONE
@@ -213,12 +212,15 @@ def _score(it: Columns, fixed: Columns) -> Singles:
         main += np.power(part / longest, fixed["sharpness"])
     main **= fixed["root"]
     main *= longest
-    last = fourth(single(fixed["written"] / active))
-    last += fourth(single(epilogue))
-    for _ in range(2):
-        np.sqrt(last, out=last)
+    write = single(fixed["written"] / active)
+    last = fourth(single(epilogue))
+    held = fixed["held_warps"] * last
+    last += fourth(write)
+    overlap = np.minimum(overlap * (ONE - held / last) + fixed["stage_overlap"], ONE)
+    last = np.sqrt(np.sqrt(last))
     overlap *= np.minimum(main, last)
     main += last
     main -= overlap
+    main = np.maximum(main, read + write)
     main += it["own_ms"]
     return single(main)

@@ -38,7 +38,7 @@ convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the 
 quarters of the largest one's products per load.
 `tf32_step_ratio`: cuBLAS has older kernels for TF32; `tf32_rounding`: Hopper's (`sm90_xmma_gemm`) take whole waves.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
-`register_overlap_ratio`, `later_epilogue_ratio`: see `epilogue_values`.
+`later_epilogue_ratio`: see `epilogue_values`.
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
@@ -95,11 +95,11 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
 def epilogue_values(in_registers: Mask, values: Values) -> Values:
     """Return what epilogues have of their own where accumulators lie in registers (Hopper).
 
-    All warps work on one tile there, so that less of an epilogue hides behind the next main loop. All epilogues but the
-    first take less: they no longer coincide.
+    All warps work on one tile there, so that less of its conversion hides behind the next main loop; writes to DRAM
+    hold no warp. All epilogues but the first take less: they no longer coincide.
     """
     return {
-        "wave_overlap": values["wave_overlap"] * np.where(in_registers, values["register_overlap_ratio"], 1.0),
+        "held_warps": in_registers * 1.0,
         "later_epilogue_ratio": np.where(in_registers, values["later_epilogue_ratio"], 1.0),
     }
 

@@ -240,8 +240,7 @@ def tile_cycles(
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read
-    step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
-    step = step * np.where(is_wide, values["tf32_step_ratio"], 1.0)
+    step = element / STEP_BYTES * values["step_cycles"] * np.where(is_wide, values["tf32_step_ratio"], 1.0)
     epilogue = values["epilogue_cycles"] * epilogue_ratio(p, machine.is_async, values)
     epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
     return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
@@ -251,15 +250,17 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
 
     Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
+    DRAM reads and writes one after the other, whatever else goes on.
     """
     sharpness = values["sharpness"]
     busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
     main_s = busy ** (1.0 / sharpness)
-    epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
-    last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
-    overlap = values["stage_overlap"] + values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
-    hidden_s = np.minimum(overlap, 1.0) * np.minimum(main_s, last_s)
-    return np.asarray(main_s + last_s - hidden_s + limits.split_s)
+    epilogue, write = (limits.epilogue_s * limits.epilogue_s) ** 2, (limits.write_s * limits.write_s) ** 2
+    last_s = np.sqrt(np.sqrt(epilogue + write))
+    later = values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
+    later = later * (1.0 - values["held_warps"] * epilogue / (epilogue + write))
+    hidden_s = np.minimum(values["stage_overlap"] + later, 1.0) * np.minimum(main_s, last_s)
+    return np.asarray(np.maximum(main_s + last_s - hidden_s, limits.read_s + limits.write_s) + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:

@@ -30,7 +30,10 @@ engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 3
 `strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100 in sight.
 `fp4_step_ratio`: scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest
 products of A100, L40S and B200 leave of their boards' power. `quantize_row_ns`: a kernel that handles a row per warp
-(GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's `scale_1x128_kernel` loads two elements at a time."""
+(GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's `scale_1x128_kernel` loads two elements at a time.
+`step_cycles`, `..._kcycles`: fits without A100 and without L40S agreed in cycles, not in time. `native_scales_kcycles`:
+a launch that packs blocks' scales for data-centre Blackwell's matrix units; its prior, and that of fp4's conversion
+(as others'), were set with H100, L40S and GB202 in sight."""
 KIND_EFFICIENCY: Final = (
     (MatmulKernel.FP8, "fp8_efficiency"),
     (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
@@ -46,11 +49,11 @@ KIND_ENERGY: Final = (
     (MatmulKernel.INT8, "int8_energy"),
 )
 QUANTIZE: Final = (
-    (MatmulKernel.FP8, "quantize_fp8_us"),
-    (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_us"),
-    (MatmulKernel.FP4, "quantize_fp4_us"),
-    (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
-    (MatmulKernel.INT8, "plugin_us"),
+    (MatmulKernel.FP8, "quantize_fp8_kcycles"),
+    (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_kcycles"),
+    (MatmulKernel.FP4, "quantize_fp4_kcycles"),
+    (MatmulKernel.WEIGHT_ONLY, "plugin_kcycles"),
+    (MatmulKernel.INT8, "plugin_kcycles"),
 )
 LOW_TILE: Final = 64.0
 """Rows of a tile up to which missing ones cost nothing where there is one row of tiles."""
@@ -76,11 +79,12 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         **values,
         **UNFITTED,
         "later_epilogue_ratio": np.ones(1),
+        "held_warps": np.zeros(1),
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,
         "reread_l2_share": np.where(ruled.kept < 1.0, values["strip_l2_share"] / ruled.kept, values["reread_l2_share"]),
-        "step_ns": values["step_ns"] * np.where(p.kind == MatmulKernel.FP4, values["fp4_step_ratio"], 1.0),
+        "step_cycles": values["step_cycles"] * np.where(p.kind == MatmulKernel.FP4, values["fp4_step_ratio"], 1.0),
         "stage_overlap": values["stage_overlap"] * ruled.overlap,
     }
     product = simulate_on(p, machine, product_values, choice, ruled)
@@ -146,9 +150,11 @@ def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Va
     One scale per row takes two passes over the row: for its largest element, then to convert. Blocks and groups of 16
     take one, over activations that their benchmark shares.
     """
-    launch_us: Floats = np.zeros(1)
+    kcycles: Floats = np.zeros(1)
     for kind, name in QUANTIZE:
-        launch_us = np.where(p.kind == kind, values[name], launch_us)
+        kcycles = np.where(p.kind == kind, values[name], kcycles)
+    is_scaled = machine.has_tensor_memory & ((p.kind == MatmulKernel.FP8_BLOCK) | (p.kind == MatmulKernel.FP4))
+    kcycles = kcycles + np.where(is_scaled, values["native_scales_kcycles"], 0.0)
     is_float = (p.kind >= MatmulKernel.FP8) & (p.kind <= MatmulKernel.FP4)
     elements = np.where(is_float, p.batch * p.m * p.k, 0.0)
     is_twice = p.kind == MatmulKernel.FP8
@@ -164,7 +170,7 @@ def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Va
     )
     is_by_row = (p.kind == MatmulKernel.FP8_BLOCK) & (kernels == QuantizedKernels.GB20X)
     rows_s = np.where(is_by_row, p.batch * p.m * values["quantize_row_ns"] * 1e-9, 0.0)
-    return np.where(p.quantized > 0, launch_us * 1e-6 + np.maximum(slower * bytes_s, rows_s), 0.0)
+    return np.where(p.quantized > 0, kcycles * 1e3 / machine.clock_hz + np.maximum(slower * bytes_s, rows_s), 0.0)
 
 
 def group(problems: MatmulProblems) -> Codes:

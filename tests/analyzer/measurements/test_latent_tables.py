@@ -116,9 +116,10 @@ def test_a_delta_rule_has_heads_of_values_and_groups_of_keys(tmp_path: Path) -> 
 
 def test_absorbed_products_are_products_of_every_head(tmp_path: Path) -> None:
     row = {"gpu": "L40S", "num_tokens": 4096, "num_heads": 16, "bmm_dtype": "bfloat16", "latency_us": 20.0}
+    row |= {"kernel_source": "default", "source": OLD}
     write(tmp_path, latent_attention.TABLE, {**ATTENTION, "step": 0})
-    (_, found) = latent_attention.load_scored(
-        write(tmp_path, latent_attention.PRODUCTS_TABLE, row, {**row, "bmm_dtype": "fp8"}, {**row, "num_tokens": 64})
-    )
+    others = {**row, "bmm_dtype": "fp8"}, {**row, "num_tokens": 64}, {**row, "num_tokens": 16384}, row
+    (_, found) = latent_attention.load_scored(write(tmp_path, latent_attention.PRODUCTS_TABLE, row, *others))
     assert found.model == "matmul"
-    assert (found.problems.batch.tolist(), found.problems.m.tolist()) == ([16], [4096])
+    assert (found.problems.batch.tolist(), found.problems.m.tolist()) == ([16] * 3, [4096, 16384, 4096])
+    assert (found.problems.n.tolist(), found.problems.k.tolist()) == ([512, 128, 128], [128, 512, 512])
