@@ -50,7 +50,7 @@ def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Wo
 
 
 def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
-    """Pool to a given size by blocks of 8 x 32: each input element belongs to one window (to two, at uneven edges)."""
+    """Pool to a given size, an image by 8 warps, each a row at a time: each input element is in one window (or two)."""
     x, result = tensor_at(signature, 0), result_at(signature)
     if len(x.shape) < rank:
         raise LackingArgumentError("fewer dims than pooled ones")
@@ -60,7 +60,7 @@ def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work
     if count == prod(x.shape[:-rank]) and not has_indices:
         return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.REDUCE))
     if rank == 2 and result is not None and not has_indices and run_of(x) > 1:
-        count = prod(x.shape[:-2]) * 256 * ceil(result.shape[-2] / 8) * ceil(result.shape[-1] / 32)
+        count = prod(x.shape[:-2]) * 32 * max(result.shape[-2], 8) * ceil(result.shape[-1] / 32)
     return _by_window(work, count, window)
 
 

@@ -70,7 +70,7 @@ class _Setting:
     """Forward passes of few channels that sum these and positions together: fp32's in NHWC, as they lie, and fp16's,
     of half a cycle a result."""
     is_few: Mask
-    """Weight gradients of few results, or long strided sums, which vector units' kernels part, in either layout."""
+    """Weight gradients of few results a group, or long strided sums, which vector units part, in either layout."""
     is_looped: Mask
     """Gradients in 16 bits of ragged groups, which run one group after the other, as all on vector units do."""
     flops_per_cycle: Floats
@@ -150,7 +150,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     matrix = matrix * np.where(is_grouped & is_tf32 & product.is_weights, values["async_tf32_group_ratio"], 1.0)
     vector = product.by_direction(values, "async_vector") * values["async_vector_efficiency"]
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
-    results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
+    results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE)
     is_few = (results < FEW_TILES * fleet.sm_count) & (problems.output_pixels > LEAST_PIXELS)
     is_few = (is_few | (problems.stride > 1) & (product.k > LONG_K)) & product.is_weights & (problems.tiles == 0)
     is_planar = (problems.is_channels_last == 0) & ((problems.taps <= 1) | is_grouped)

@@ -12,6 +12,7 @@ import numpy as np
 from ....arrays import Floats, Mask, Singles, last_power, next_power, single
 from ....records import dataclass, replace
 from ....specs.fleet import Fleet
+from ....specs.generations import is_nvidia
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
@@ -20,10 +21,7 @@ from .problems import ReductionProblems, alike, is_half, is_held, is_strided_sca
 WARP: Final = 32.0
 CHANNEL_THREADS: Final = 512.0
 """`MAX_BLOCK_SIZE` of the batch norm kernels; group norm's moments have as many (`kCUDABlockReduceNumThreads`)."""
-TILE_COLUMNS: Final = 32.0
-ROWS_PER_THREAD: Final = 16.0
-MOST_TILES: Final = 128.0
-LOADS_AT_ONCE: Final = 4.0
+TILE_COLUMNS, ROWS_PER_THREAD, MOST_TILES, LOADS_AT_ONCE = 32.0, 16.0, 128.0, 4.0
 """`OPTIMAL_TILE_W`, `ELEMENTS_PER_THREAD`, `MAX_H_BLOCK` and `PARALLEL_LOADS` of the kernels for channels last."""
 LEAST_TILES: Final = 8.0
 """Tiles of a column under which one block takes it whole."""
@@ -115,6 +113,8 @@ def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
     if (is_parts := kernel == RowKernel.TOP_PARTS).any():
         own = _parts(problems, fleet)
         blocks, threads, steps = (np.where(is_parts, own[at], item) for at, item in enumerate((blocks, threads, steps)))
+    if (is_few := kernel == RowKernel.BROADCAST).any():  # By cuDNN alone: others have as many as they need.
+        steps = np.where(is_few & ~is_nvidia(fleet), 1.0, steps)
     columns = [blocks, threads, np.maximum(steps * walks, 1.0), last_steps, registers, np.zeros(kernel.shape)]
     for kernels, shared in _SHARED_RULES:
         chosen = np.isin(kernel, kernels)

@@ -350,3 +350,9 @@ def test_a_losss_gradient_waits_for_its_target_alone_and_for_stores_of_many_thre
 def test_a_gathers_blocks_are_as_wide_as_its_rows() -> None:
     thin, wide = (problem(RowKernel.GATHER_ROWS, 20000, 1, run=run, moved_bytes=1e6) for run in (32, 192))
     assert time_on(wide) > time_on(thin)
+
+
+def test_few_blocks_for_an_image_are_cudnns_alone() -> None:
+    few, many = (problem(RowKernel.BROADCAST, rows, (1 << 20) // rows) for rows in (1, 64))
+    assert time_on(few) > 3.0 * time_on(many)
+    assert time_on(few, "Instinct MI300X") < 1.5 * time_on(many, "Instinct MI300X")

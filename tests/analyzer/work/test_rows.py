@@ -388,3 +388,6 @@ def test_pooling_to_a_given_size_starts_whole_blocks() -> None:
     dims = known("aten::_adaptive_avg_pool2d", Signature((x, (7, 7)), (x,))).dims
     assert isinstance(dims, RowDims)
     assert dims.rows == 8 * 256
+    more = known("aten::_adaptive_avg_pool2d", Signature((x, (9, 9)), (TensorSpec("float32", (2, 4, 9, 9)),))).dims
+    assert isinstance(more, RowDims)
+    assert more.rows == 8 * 9 * 32
