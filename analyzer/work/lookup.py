@@ -112,11 +112,11 @@ def explained_ops(trace: Trace, lookup: WorkLookup | None = None) -> Rows:
 def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
 
-    Of the latter those that enclose nothing, and of other libraries those that only allocate and view in PyTorch: what
-    they launch themselves is no op.
-    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
-    so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not, and an op
-    of `WHOLE`. The sum in a convolution's gradient, of its bias, counts beside it.
+    Of the latter those that enclose nothing, of other libraries those that only allocate and view in PyTorch, and
+    products (sparse ones) beside what they enclose, if no product: what they launch themselves is no op. A matrix
+    op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution); so
+    does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not, and an
+    op of `WHOLE`. The sum in a convolution's gradient, of its bias, counts beside it.
     """
     parents, count = trace.ops.parent, row_count(trace.ops)
     has_work, is_whole, is_view = _flags(trace, op_rows, lookup)
@@ -134,10 +134,13 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     is_bias = (np.append(gradients, False)[parents] & sums & has_work).tolist()
     foreign = np.array(["::" in name and not name.startswith(_OF_PYTORCH) for name in trace.strings], dtype=bool)
     may_launch = foreign[trace.ops.name].tolist()
+    products = are_of_family(trace.strings, Family.MATMUL)[trace.ops.name]
+    holds, lacks = products.tolist(), (products & ~has_work).tolist()
     has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
-            has_child[parent] |= not (may_launch[parent] and view[row])
+            has_child[parent] |= holds[row] if lacks[parent] else not (may_launch[parent] and view[row])
+            holds[parent] |= holds[row]
             works_below[parent] |= works_below[row] or works[row]
             whole_below[parent] |= whole_below[row] or whole[row]
 
@@ -147,7 +150,7 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     chosen = []
     for row, parent in zip(rows, above, strict=True):
         inside[row] = parent >= 0 and (inside[parent] or explains(parent)) and not is_bias[row]
-        if inside[row] or (works_below[row] and not explains(row)):
+        if inside[row] or (works_below[row] and not explains(row) and not lacks[row]):
             continue
         if works[row] or not (has_child[row] or view[row]):
             chosen.append(row)

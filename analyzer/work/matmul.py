@@ -42,7 +42,7 @@ def addbmm(signature: Signature) -> Work:
 
 def vector_product(signature: Signature, *, rank: int = 2, has_addend: bool = False) -> Work:
     """[m,k] @ [k] or [k] · [k], perhaps added to the first argument: read-bound, on vector units."""
-    a, vector = tensor_at(signature, has_addend, rank), tensor_at(signature, has_addend + 1, 1)
+    a, vector = _dense(tensor_at(signature, has_addend, rank), tensor_at(signature, has_addend + 1, 1))
     _require_equal(a.shape[-1], vector.shape[0])
     written = _out_bytes(signature, prod(a.shape[:-1]), a.dtype)
     extras = _addend(signature) if has_addend else ()
@@ -54,13 +54,12 @@ def outer(signature: Signature, *, has_addend: bool = False) -> Work:
     a, b = _pair(signature, has_addend, 1)
     extras = _addend(signature) if has_addend else ()
     count = a.shape[0] * b.shape[0]
-    flops = count * (2 if extras else 1)
-    return _work(flops, (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
+    return _work(count * (2 if extras else 1), (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
 
 
 def matmul(signature: Signature) -> Work:
     """Matrix product with torch.matmul's broadcasting of vectors and batches."""
-    a, b = tensor_at(signature, 0), tensor_at(signature, 1)
+    a, b = _dense(tensor_at(signature, 0), tensor_at(signature, 1))
     if not a.shape or not b.shape:
         raise LackingArgumentError("matmul of a zero-dimensional tensor")
     k = a.shape[-1]
@@ -78,7 +77,7 @@ def matmul(signature: Signature) -> Work:
 
 def linear(signature: Signature) -> Work:
     """input [...,k] @ weightᵀ [n,k] + bias."""
-    x, weight = tensor_at(signature, 0), tensor_at(signature, 1)
+    x, weight = _dense(tensor_at(signature, 0), tensor_at(signature, 1))
     if not x.shape or len(weight.shape) not in (1, 2):
         raise LackingArgumentError("linear of a zero-dimensional tensor")
     k = x.shape[-1]
@@ -86,8 +85,7 @@ def linear(signature: Signature) -> Work:
     out_count = prod(x.shape[:-1]) * prod(weight.shape[:-1])
     inputs = (x, weight, *tensors_at(signature, 2))
     dims = MatmulDims(m=prod(x.shape[:-1]), n=prod(weight.shape[:-1]), k=k, is_k_contiguous=True)
-    flops = 2 * out_count * k * _numbers(x)
-    return _work(flops, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
+    return _work(2 * out_count * k * _numbers(x), inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
 
 
 def linear_backward(signature: Signature) -> Work:
@@ -117,9 +115,13 @@ def weight_int4pack_mm(signature: Signature) -> Work:
 
 
 def _pair(signature: Signature, first: int, rank: int) -> tuple[TensorSpec, TensorSpec]:
-    """Return two operands of the same rank; of a profile that tells strides, one without them is sparse."""
-    a, b = tensor_at(signature, first, rank), tensor_at(signature, first + 1, rank)
-    if rank == 2 and (a.strides is None) != (b.strides is None):
+    """Return two operands of the same rank."""
+    return _dense(tensor_at(signature, first, rank), tensor_at(signature, first + 1, rank))
+
+
+def _dense(a: TensorSpec, b: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+    """Return two operands; of a profile that tells strides, a matrix without them is sparse."""
+    if any(one.strides is None and len(one.shape) == 2 and other.strides for one, other in ((a, b), (b, a))):
         raise LackingArgumentError("how many values a sparse tensor stores")
     return a, b
 

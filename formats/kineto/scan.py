@@ -14,7 +14,7 @@ from ..files.source import RecordingPart
 from ..recording.builder import RecordingBuilder
 from ..recording.gpu import LAUNCH_WORDS
 from ..recording.ranges import mark_rows
-from ..recording.rows import MarkRows, empty_rows, join_rows, take_rows
+from ..recording.rows import ENGINE, Mark, MarkRows, empty_rows, join_rows, take_rows
 from ..recording.steps import Steps, add_spans, marked_steps
 from ..trace.cut import choose_part
 from ..trace.iterations import (
@@ -23,6 +23,7 @@ from ..trace.iterations import (
     busy_iterations,
     host_steps,
     iteration_table,
+    iterations_with,
     locate_iterations,
     work_by_iteration,
 )
@@ -92,7 +93,7 @@ class Scan:
         self._calls = _Calls()
         self._marks: list[MarkRows] = []
         self._builder = RecordingBuilder()
-        self._ops: list[Integers] = []
+        self._ops, self._gradients = list[Integers](), list[Integers]()
         self._middles: list[int] = []
         self._earliest: list[int] = []
         self._earliest_work: list[int] = []
@@ -117,6 +118,8 @@ class Scan:
         waits = self._add_device(events, places.syncs, self._syncs)
         self._add_calls([events[place] for place in places.calls], calls)
         self._add_marks([events[place] for place in places.marks], marks)
+        is_engine = np.array([(events[place].name or "").startswith(ENGINE) for place in places.ops], dtype=bool)
+        self._gradients.append(ops.start_ns[ops.is_valid & is_engine])
         if not self._kernels.count:
             self._ops.append(ops.start_ns[ops.is_valid])
         else:
@@ -146,6 +149,7 @@ class Scan:
             calls=_known_calls(self._calls, origin, np.concatenate((kernels[2], syncs[2]))),
             marks=self._settle_marks(origin),
             ops_ns=np.concatenate([*self._ops, np.zeros(0, dtype=np.int64)]) - origin,
+            gradients_ns=np.concatenate([*self._gradients, np.zeros(0, dtype=np.int64)]) - origin,
         )
 
     def _spans(self, events: Sequence[Event | LightEvent], places: Sequence[int]) -> Spans:
@@ -215,7 +219,8 @@ class ScanResult:
     """Correlation, rising, and start and end of the call that kernels of it hang on."""
     marks: MarkRows
     ops_ns: Integers
-    """Starts of ops, where the file has no kernels."""
+    """Starts of ops, where the file has no kernels; then of what computes gradients."""
+    gradients_ns: Integers
 
     @cached_property
     def steps(self) -> Steps | None:
@@ -243,7 +248,9 @@ class ScanResult:
         else:
             at = locate_iterations(host_steps(table), self.ops_ns)
             work = np.bincount(at[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
-        return choose_part(table, work, busy_iterations(table, work), asked, launch_ns=launch, start_ns=start)
+        steps = self.marks.start_ns[(self.marks.name == Mark.OPTIMIZER) & (len(self.gradients_ns) > 0)]
+        busy = iterations_with(table, busy_iterations(table, work), np.append(self.gradients_ns, steps))
+        return choose_part(table, work, busy, asked, launch_ns=launch, start_ns=start)
 
     def select(self, part: RecordingPart, *, is_window: bool) -> tuple[Mask, Mask]:
         """Say which kernels and which syncs the host launched in a part, in file order.

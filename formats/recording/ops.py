@@ -9,10 +9,9 @@ from ...records import dataclass
 from ..trace.column import MISSING, Column, build_table
 from ..trace.tables import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
-from .rows import FlowRows, Mark, MarkRows, OpRows, take_rows
+from .rows import ENGINE, FlowRows, Mark, MarkRows, OpRows, take_rows
 from .settle import Recording
 
-_ENGINE: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER_OPS: Final = ("aten::_fused_adam", "aten::_fused_adagrad", "aten::_fused_sgd")
 _DEEPEST_MODULE: Final = 100
 """Module paths end here: only runaway recursion goes deeper, and would take quadratic space."""
@@ -64,7 +63,7 @@ def _named(rows: OpRows, names: tuple[str, ...], prefixes: str | tuple[str, ...]
 
 def _find_backward(rows: OpRows, nesting: Nesting, names: tuple[str, ...]) -> Column:
     """Say which ops are below a call of the autograd engine or name a forward thread, recomputed ones included."""
-    roots = _named(rows, names, _ENGINE) | (rows.forward_thread > 0)
+    roots = _named(rows, names, ENGINE) | (rows.forward_thread > 0)
     is_backward: Column = inherit(nesting, np.where(roots, 1, MISSING)) == 1
     return is_backward
 

@@ -13,7 +13,7 @@ from ..trace.tables import ServingKind
 from .builder import RecordingBuilder
 from .dtypes import SEPARATOR
 from .nesting import enclosing_rows, nest, parent_rows
-from .rows import Mark, MarkRows, ModuleRows, OpRows, SpanRows, join_rows, make_rows, take_as, take_rows
+from .rows import ENGINE, Mark, MarkRows, ModuleRows, OpRows, SpanRows, join_rows, make_rows, take_as, take_rows
 
 _OP, _MODULE, _NOTHING = range(3)
 _SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
@@ -25,7 +25,6 @@ _SUFFIX: Final = re.compile(
 _TORCH: Final = re.compile(
     r"(?:aten|prims|autograd|torch|torchvision|torchaudio|c10d|c10d_functional|nccl|quantized)::"
 )
-_ENGINE: Final = "autograd::engine::evaluate_function"
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
 _LONGEST_TEXT: Final = 1 << 16
 _NUMBERS: Final = re.compile(r"\d+")
@@ -186,7 +185,7 @@ class RangeCollector:
     def _add_ops(self, rows: _RangeRows, is_op: Mask, parent: Rows) -> None:
         """Add the ops; those right below a call of autograd's engine tell which forward op they differentiate."""
         texts = self._builder.names.texts
-        is_engine = np.array([text.startswith(_ENGINE) for text in texts], dtype=bool)
+        is_engine = np.array([text.startswith(ENGINE) for text in texts], dtype=bool)
         engines = is_op & is_engine[np.where(is_op, rows.name, 0)] if len(texts) else is_op
         below = at_rows(engines, parent, False)
         is_node = is_op & (rows.sequence >= 0) & (below | (rows.is_stashed > 0))

@@ -16,6 +16,7 @@ TimedT = TypeVar("TimedT", bound="TimedRows")
 
 MAX_INT32: Final = 2**31 - 1
 _LATEST_NS: Final = 2**61
+ENGINE: Final = "autograd::engine::evaluate_function"
 Mark = IntEnum("Mark", "STEP OPTIMIZER ZERO_GRAD LOADING SERVING DENOISING NUMBERED MODULE COMPILATION RANGE", start=0)
 """What an annotation marks: RANGE something of the script's own, MODULE a run of XLA's on the GPU."""
 

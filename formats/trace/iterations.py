@@ -153,16 +153,15 @@ def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Row
 
 
 def training_iterations(trace: Trace, rows: Rows) -> Rows:
-    """Return those of iterations at `rows` that compute gradients or step an optimizer: the others evaluate.
-
-    All of them, where no gradient is known.
-
-    >>> training_iterations(measured, np.array([0]))
-    array([0])
-    """
+    """Return those of iterations at `rows` that compute gradients or step an optimizer (others evaluate), or all."""
     phase = trace.ops.phase
     trains = np.isin(phase, (Phase.BACKWARD, Phase.OPTIMIZER)) & np.any(phase == Phase.BACKWARD)
-    found: Rows = rows[np.isin(rows, locate_iterations(host_steps(trace.iterations), trace.ops.start_ns[trains]))]
+    return iterations_with(trace.iterations, rows, trace.ops.start_ns[trains])
+
+
+def iterations_with(table: IterationTable, rows: Rows, begin_ns: npt.ArrayLike) -> Rows:
+    """Return those of iterations at `rows` in which something begins; all of them, where nothing does."""
+    found: Rows = rows[np.isin(rows, locate_iterations(host_steps(table), begin_ns))]
     return found if len(found) else rows
 
 

@@ -98,6 +98,23 @@ def save(tmp_path: Path, events: list[dict[str, Any]], tail: str = "") -> Path:
 
 
 @pytest.mark.usefixtures("in_parts")
+def test_of_a_large_file_no_step_is_chosen_that_evaluates_between_those_that_train(tmp_path: Path) -> None:
+    def longest(*trained: tuple[str, str, float]) -> str:
+        more = [
+            {"ph": "X", "pid": 1, "tid": 1, "cat": cat, "name": name, "ts": 1500.5 + at, "dur": 50}
+            for cat, name, at in trained
+        ]
+        trace = load_trace(save(tmp_path, steps() + more), iteration="longest")
+        return trace.strings[int(trace.kernels.name[-1])]
+
+    backward = ("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 1000.0)
+    optimizer = ("user_annotation", "Optimizer.step#SGD.step", 3000.0)
+    assert (longest(), longest(backward)) == ("gemm2", "gemm1")
+    assert longest(backward, optimizer) == longest(optimizer, backward) != "gemm2"
+    assert longest(optimizer) == "gemm2"
+
+
+@pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_order_of_events_and_the_ends_of_chunks_make_no_difference(
     order: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -312,7 +312,7 @@ def list_plans(
 
     Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data:
     replicas, with the optimizer sharded or not, all sharded, or sharded within one of the `machines`, by the number of
-    their GPUs. Micro batches are the recorded ones, halved down to single samples.
+    their GPUs, or within the domain. Micro batches are the recorded ones, halved down to single samples.
 
     >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False, machines=[8])]
     [1, 2]
@@ -320,6 +320,7 @@ def list_plans(
     micro_sizes = [recorded_batch >> shift for shift in range(recorded_batch.bit_length())]
     stages = [size for size in _divisors(gpu_count) if size <= MOST_STAGES and _is_even(layers, size)]
     widths = [size for size in _divisors(gpu_count) if size <= min(domain, WIDEST) and size & (size - 1) == 0]
+    within = sorted({*machines, domain})
     for tp, pp in product(widths, stages):
         if gpu_count % (tp * pp):
             continue
@@ -328,7 +329,7 @@ def list_plans(
         modes = (
             (RecomputeMode.NONE, RecomputeMode.SELECTIVE, RecomputeMode.FULL) if is_training else (RecomputeMode.NONE,)
         )
-        for shared, vp, micro, recompute in product(_data(rest, machines, is_training), pieces, micro_sizes, modes):
+        for shared, vp, micro, recompute in product(_data(rest, within, is_training), pieces, micro_sizes, modes):
             plan = ParallelPlan(
                 **shared,
                 tp=tp,

@@ -63,5 +63,10 @@ def test_what_another_library_launches_beside_allocations_is_counted_as_unknown(
     assert explained_ops(composed).tolist() == [2]
 
 
+def test_a_product_of_unknown_size_counts_as_unknown_beside_what_it_fills() -> None:
+    filling = (("aten::fill_", 1, 1), ("aten::sparse_dim", 1, 1))
+    assert explained_ops(nested(("aten::matmul", 3, -1), ("aten::mm", 3, 0), *filling)).tolist() == [1, 2]
+
+
 def test_a_view_that_is_recorded_twice_is_no_unknown_op() -> None:
     assert explained_ops(nested(("aten::detach", 1, -1), ("detach", 1, 0))).tolist() == []

@@ -317,10 +317,11 @@ def test_all_plans_of_a_space_take_all_gpus(trace: Trace) -> None:
 
 
 def test_parameters_are_sharded_within_the_machines_that_there_are() -> None:
-    def shards(*gpus: str) -> set[int]:
+    def shards(*gpus: str, count: int = 16, domain: int = 1) -> set[int]:
         machines = [usual_node(find_gpu(CATALOG, gpu)).gpu_count for gpu in gpus]
-        plans = list_plans(16, domain=1, layers=1, recorded_batch=1, is_training=True, machines=machines)
+        plans = list_plans(count, domain=domain, layers=1, recorded_batch=1, is_training=True, machines=machines)
         return {plan.fsdp for plan in plans if plan.dp > 1}
 
     assert shards("GB200 (per GPU)") == {1, 4}
     assert shards("GB200 (per GPU)", "H100 SXM5 80GB") == {1, 4, 8}
+    assert {4, 72} < shards("GB200 (per GPU)", count=144, domain=72)  # a rack's trays share its fast links
