@@ -80,7 +80,7 @@ def busy_interval_ns(
 
     >>> low_ns, high_ns = busy_interval_ns(result.prediction, result.workload.family)
     >>> (low_ns / 1e6).round(), (high_ns / 1e6).round()  # ms on each GPU
-    (array([5., 9.]), array([ 7., 14.]))
+    (array([5., 8.]), array([ 7., 15.]))
     """
     time = prediction.time_ns * prediction.weight[:, None]
     total = time.sum(axis=0)
