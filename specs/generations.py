@@ -120,6 +120,7 @@ is_nvidia: Final = _is_of(*NVIDIA)
 is_amd: Final = _is_of(*AMD)
 is_before_volta: Final = _is_of(ROWS["Kepler"], ROWS["Maxwell"], ROWS["Pascal GP100"], ROWS["Pascal"])
 """NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory."""
+is_volta: Final = _is_of(ROWS["Volta"])
 is_since_volta: Final = _is_of(*NVIDIA[4:])
 is_hopper: Final = _is_of(ROWS["Hopper"])
 is_blackwell: Final = _is_of(ROWS["Blackwell of data centres"], ROWS["Blackwell of vehicles (Thor)"])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Work
@@ -144,6 +144,12 @@ def fp32_rates(problems: Problems) -> npt.NDArray[np.object_]:
 def peak_flops_per_s(codes: Codes, fleet: Fleet) -> Floats:
     """Return the peak rate of each problem's unit on each GPU."""
     table = np.stack([fleet.flops_per_s[rate] for rate in RATES])
+    return np.asarray(table[codes, np.arange(table.shape[1])])
+
+
+def has_unit(codes: Codes, fleet: Fleet) -> Mask:
+    """Say which GPUs have each problem's unit, and do not compute in another format."""
+    table = np.array([[rate in gpu.peak_flops_per_s for gpu in fleet.gpus] for rate in RATES])
     return np.asarray(table[codes, np.arange(table.shape[1])])
 
 

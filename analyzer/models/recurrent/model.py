@@ -40,7 +40,7 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from ..frame.problems import RATES, peak_flops_per_s
+from ..frame.problems import RATES, has_unit, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, input_weights, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (*priors("recurrent"), *DRAM_PARAMETERS, *L2_PARAMETERS, *priors("recurrent, steps"))
@@ -59,7 +59,7 @@ networks' kernels take 6 to 12."""
 LEAST_PARTS, MOST_PARTS = 3.0, 4.0
 """Into which cuBLAS shares out a product's k, by the grids of most own rows."""
 DEEPEST: Final = 4096.0
-"""That a product computes in one part where its blocks fill the GPU: own grids of 4,096 have one, of 6,000 four."""
+"""That a product computes in one part where blocks fill a third of the GPU: own grids of 4,096 have one, 6,000 four."""
 STREAMED_STEPS: Final = 2.0
 """Whose inputs an upper layer multiplies at once: recorded networks have 24 to 50 such products in 50 steps, one 12."""
 LEAST_BUSY: Final = 0.09
@@ -166,8 +166,8 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
 
 def _kind(p: RecurrentProblems, fleet: Fleet) -> _Kind:
     is_old, is_half, is_vector = is_before_volta(fleet), p.element_bytes < 4, p.batch <= VECTOR_ROWS
-    is_widened = peak_flops_per_s(p.rate, fleet) == fleet.flops_per_s[Rate.FP32]  # bf16 on Volta
-    is_matrix = np.where(p.rate == RATES.index(Rate.MATRIX_TF32), has_tf32(fleet), is_half & ~is_widened) & ~is_old
+    is_own = is_half & has_unit(p.rate, fleet)  # not bf16 on Volta, which is widened
+    is_matrix = np.where(p.rate == RATES.index(Rate.MATRIX_TF32), has_tf32(fleet), is_own) & ~is_old
     return _Kind(
         is_old=is_old,
         is_narrow=is_old & (p.batch <= NARROW_ROWS) & ~is_vector,

@@ -21,7 +21,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask, Singles, fourth, single
 from ....records import replace
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_blackwell, is_hopper, is_nvidia, is_since_volta
+from ....specs.generations import is_before_volta, is_blackwell, is_hopper, is_nvidia, is_since_volta, is_volta
 from ...work.access import SECTOR_BYTES
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
@@ -32,8 +32,6 @@ from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_k
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
-TURING: Final = 7.5
-"""Compute capability."""
 _MOST_PRESSURE: Final = 1e2
 """Of what a cache is asked for over what it holds: its sixteenth power still is a single float, and nothing hits."""
 _LONGEST_SINGLE: Final = 1e9
@@ -194,9 +192,9 @@ def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     (BabelStream on MI250X and MI300X).
     """
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
-    early = np.where(is_before_volta(fleet), values["early_hbm_ratio"], values["volta_hbm_ratio"])
-    is_early = is_nvidia(fleet) & fleet.has_hbm & (fleet.capability < TURING)
-    return gpu_physics.dram_bytes_per_s(fleet, values) * np.where(is_early, early, vendor)
+    early = [is_before_volta(fleet) & fleet.has_hbm, is_volta(fleet) & fleet.has_hbm]
+    ratio = np.select(early, [values["early_hbm_ratio"], values["volta_hbm_ratio"]], vendor)
+    return gpu_physics.dram_bytes_per_s(fleet, values) * ratio
 
 
 def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
