@@ -111,9 +111,12 @@ def turned_cycles(
 
     Of one such operand a tile takes its shorter side. Rows off 16 bytes run Ampere's kernels, which turn nothing.
     """
+    is_turned = is_turned & (p.left_bytes == TF32_BYTES)
+    if not is_turned.any():
+        return multiply
+    is_turned = is_turned & (aligned_bytes(p) == ALIGNED_BYTES)
     is_both = p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
     sides = np.where(is_both, height + width, np.where(p.layout > 0, np.minimum(height, width), 0.0))
-    is_turned = is_turned & (p.left_bytes == TF32_BYTES) & (aligned_bytes(p) == ALIGNED_BYTES)
     return np.where(is_turned, np.hypot(multiply, sides * values["tf32_turn_cycles"]), multiply)
 
 

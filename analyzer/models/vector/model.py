@@ -125,39 +125,49 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
     # What is broadcast waits for DRAM in its stores alone, what is filled for nothing but the first load, if any.
     read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
-    chain = single(launch.chain_cycles * is_nvidia(fleet))
+    chain = single(launch.chain_cycles) * is_nvidia(fleet)
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read) + chain
     later = np.where(is_filled & is_plain & is_nvidia(fleet), chain, wait)
     first_us = np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
     wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
-    # Blocks start no faster than so; those that take elements in turn are short enough to wait for it.
-    started_us = single(launch.blocks * (problems.in_turn > 1)) * single(
-        shared["block_cycles"] * cycle_us / fleet.sm_count
-    )
-    # Lists take few, long blocks: the SM that has most of them ends last. Blocks that wait leave the memory idle, but
-    # not GDDR, whose queue is longer than their waits (seen in timm's networks on RTX 3090 and 4090).
-    per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
-    is_list, worked_us = problems.kind == VectorKernel.LIST, issue_us * np.ceil(per_sm) / per_sm
-    worked_us = np.where(is_list, worked_us + wave_us, _joined(np.maximum(worked_us, started_us), wave_us))
-    waiting_us = np.hypot(np.maximum(dram_us, l2_us), worked_us)
-    is_waiting = is_list | ((problems.in_turn > 1) & fleet.has_hbm)
-    busy_us = np.where(is_waiting, waiting_us, busy_us) + first_us
+    # Blocks that wait leave the memory idle, but not GDDR, whose queue is longer than their waits (seen in timm's
+    # networks on RTX 3090 and 4090).
+    is_waiting = (problems.kind == VectorKernel.LIST) | ((problems.in_turn > 1) & fleet.has_hbm)
+    if is_waiting.any():
+        worked_us = _worked_us(problems, launch.blocks, fleet, shared, issue_us, wave_us)
+        busy_us = np.where(is_waiting, np.hypot(np.maximum(dram_us, l2_us), worked_us), busy_us)
+    busy_us = busy_us + first_us
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
     own_us = np.where(
         _IS_QUANTIZE[problems.kind],
-        shared["quantize_floor_cycles"] * cycle_us,
-        shared["dies_us"] * (is_blackwell(fleet) & fleet.has_hbm),
+        single(shared["quantize_floor_cycles"] * cycle_us),
+        single(shared["dies_us"] * (is_blackwell(fleet) & fleet.has_hbm)),
     )
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
-    floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
+    floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + own_us
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
     added_us = np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)
     floor_us = floor_us + added_us + is_between * single(shared["switched_us"])
     return _event(problems, 1e3 * (single(problems.launches) * (busy_us + floor_us)).astype(np.float64), fleet, shared)
+
+
+def _worked_us(
+    problems: VectorProblems, blocks: Floats, fleet: Fleet, shared: Mapping[str, float], issue: Singles, wave: Singles
+) -> Floats:
+    """Return what kernels work beside the memory that waits for them: `issue` and `wave` are their limits, us.
+
+    Lists take few, long blocks: the SM that has most of them ends last. Blocks of elements in turn are short enough to
+    wait for their starts.
+    """
+    start_us = shared["block_cycles"] * (1e6 / fleet.clock_hz) / fleet.sm_count
+    per_sm = np.maximum(single(blocks), 1.0) / single(fleet.sm_count)
+    worked = issue * np.ceil(per_sm) / per_sm
+    started = single(blocks * (problems.in_turn > 1)) * single(start_us)
+    return np.where(problems.kind == VectorKernel.LIST, worked + wave, _joined(np.maximum(worked, started), wave))
 
 
 def _follows_another(problems: VectorProblems, fleet: Fleet) -> Mask:
