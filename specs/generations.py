@@ -167,13 +167,15 @@ _PERSISTENT_SM_COUNT: Final = 98.0
 capability 7.5, 8.6 and smaller GPUs."""
 
 
-def is_blackwell_ultra(fleet: Fleet) -> Mask:
-    """Say which GPUs are B300, GB300 and their like: data-centre Blackwell of compute capability 10.3.
+def exponential_ratio(fleet: Fleet) -> Floats:
+    """Return the exponentials that a multiprocessor takes over those of its generation.
 
-    >>> is_blackwell_ultra(fleet).tolist()
-    [False, False]
+    Blackwell Ultra's takes twice as many (NVIDIA, "Making Softmax More Efficient with NVIDIA Blackwell Ultra", 2026).
+
+    >>> exponential_ratio(fleet).tolist()
+    [1.0, 1.0]
     """
-    return np.asarray(_IS_OF_DATA_CENTRES(fleet) & (fleet.capability >= _ULTRA))
+    return np.where(_IS_OF_DATA_CENTRES(fleet) & (fleet.capability >= _ULTRA), 2.0, 1.0)
 
 
 def has_attention(kernel: Codes, fleet: Fleet) -> Mask:

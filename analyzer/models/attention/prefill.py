@@ -25,11 +25,11 @@ from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import (
+    exponential_ratio,
     has_tensor_memory,
     has_wide_head_blocks,
     is_async,
     is_blackwell,
-    is_blackwell_ultra,
     is_hopper,
     matrix_energy,
 )
@@ -72,9 +72,6 @@ CLEARING_US: Final = 1.0
 """A memset before cuDNN's kernels of Hopper: 0.7 to 1.2 us in own rows."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
-ULTRA_EXPONENTIALS: Final = 2.0
-"""Of Blackwell's, that a multiprocessor of Blackwell Ultra takes: NVIDIA, "Making Softmax More Efficient with NVIDIA
-Blackwell Ultra" (2026)."""
 PARAMETERS: Final = (
     *priors("attention prefill"),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
@@ -207,7 +204,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=v["exponentials_per_cycle"]
         * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
-        * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0),
+        * exponential_ratio(fleet),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),

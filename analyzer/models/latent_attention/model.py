@@ -19,7 +19,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, is_async, is_blackwell_ultra
+from ....specs.generations import exponential_ratio, has_tensor_memory, is_async
 from ...work.work import LatentKernel
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s, miss_ratio
 from ..frame.model import Estimate, Model
@@ -45,8 +45,8 @@ HEAD_ROWS: Final = 128.0
 SYNC_HEAD_ROWS: Final = 64.0
 PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
 """Of an absorbed tile with several queries; in Triton 32: a block's own time on L40S is half of what it adds."""
-EXPONENTIALS_PER_CYCLE, ULTRA_EXPONENTIALS = 16.0, 2.0
-"""Per multiprocessor, and how often that on Blackwell Ultra, as `attention/prefill.py` has it."""
+EXPONENTIALS_PER_CYCLE: Final = 16.0
+"""Per multiprocessor."""
 
 PARAMETERS: Final = (*priors("latent attention"), *DRAM_PARAMETERS, *L2_PARAMETERS)
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
@@ -158,7 +158,7 @@ def _key_cycles(
     rate = np.where(is_fp8 & has_tensor_memory(fleet) & is_decode, FP8_RATE, p.rate)
     per_cycle = np.maximum(peak_flops_per_s(rate, fleet), 1.0) / (fleet.sm_count * fleet.clock_hz)
     matrix = 2.0 * tile * (p.query_dim + p.value_dim) / per_cycle
-    exponentials = tile / (EXPONENTIALS_PER_CYCLE * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0))
+    exponentials = tile / (EXPONENTIALS_PER_CYCLE * exponential_ratio(fleet))
     is_library, is_unsplit = kernel == LatentKernel.LIBRARY, kernel == LatentKernel.UNSPLIT
     decode = np.where(is_library, v["decode_ratio"], np.where(is_unsplit, v["unsplit_ratio"], v["triton_ratio"]))
     waits = np.where(
