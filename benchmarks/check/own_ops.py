@@ -52,6 +52,17 @@ UNREAD = {
     "pointwise kernels of contiguous tensors": ("vectorized_elementwise_kernel",),
 }
 """Parts of kernels' names, by what such kernels do."""
+TOGETHER = {
+    "dense convolutions, 16-bit and TF32": "(dilated )?convolution, own, (bf16|fp16|tf32)",
+    "dense convolutions, fp32": "(dilated )?convolution, own, fp32", "depthwise convolutions": "depthwise",
+    "other convolutions": "grouped|transposed|convolution, 3-D|convolution of", "batch norms": "batch",
+    "layer and RMS norms": "layer", "elementwise, copies, pooling": "elementwise, cold|copies|pooling",
+    "operands in L2": "elementwise, in", "softmax": "softmax", "reductions": "reductions", "index ops": "index ops",
+    "attention, forward": "attention forward", "attention, backward": "attention backward", "recurrent": "recurrent",
+    "products, 16-bit": "product.*(bf16|fp16)", "products, TF32": "product.*tf32", "products, fp32": "product.*fp32",
+    "embedding": "embedding", "topk": "topk", "sort": "sort", "scans": "scans", "group norm": "group norm",
+}  # fmt: skip
+"""Expressions of the groups' names that stand together."""
 
 
 @click.command(help=__doc__)
@@ -63,11 +74,12 @@ def main(data: Path) -> None:
         ("GH100 left out", choose_weights(left_out=Withheld.CHIPS)),
     ):
         click.echo(f"{title}: {weights.description}")
-        for name, errors, held in _groups(data, weights, all_shapes=weights.left_out is not None):
-            click.echo(
-                f"  {name:52} {len(errors):6,} rows {100 * np.abs(errors).mean():6.1f} %  "
-                f"bias {100 * errors.mean():+6.1f}  in {100 * held.mean():4.0f}"
-            )
+        groups = list(_groups(data, weights, all_shapes=weights.left_out is not None))
+        for found in groups:
+            _print(*found)
+        for kind, names in TOGETHER.items():
+            parts = zip(*(group[1:] for group in groups if re.match(names, group[0])), strict=True)
+            _print(f"together: {kind}", *map(np.concatenate, parts))
         families, networks = score_own(data, weights)
         for line in summary(networks):
             click.echo(f"  {line}".replace("\\", ""))
@@ -84,10 +96,12 @@ def main(data: Path) -> None:
     for name, count, share in memory_shares(data):
         click.echo(f"  {name:52} {count:6,} kernels  {100 * share:4.0f} % of the time follows the memory")
     for name, errors, held in sustained(data, choose_weights()):
-        click.echo(
-            f"  sustained {name:42} {len(errors):6,} rows {100 * np.abs(errors).mean():6.1f} %  "
-            f"bias {100 * errors.mean():+6.1f}  in {100 * held.mean():4.0f}"
-        )
+        _print(f"sustained {name}", errors, held)
+
+
+def _print(name: str, errors: np.ndarray, held: np.ndarray) -> None:
+    error, bias, share = 100 * np.abs(errors).mean(), 100 * errors.mean(), 100 * held.mean()
+    click.echo(f"  {name:52} {len(errors):6,} rows {error:6.1f} %  bias {bias:+6.1f}  in {share:4.0f}")
 
 
 def sustained(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
