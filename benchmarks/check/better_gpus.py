@@ -76,19 +76,10 @@ FACTORS: Final = (1.02, 1.1, 1.5, 2.0, 4.0)
 ROUNDED: Final = 1.01
 """Datasheets round rates."""
 _COMPARED: Final = (
-    "sm_count",
-    "boost_clock_hz",
-    "memory_bandwidth_bytes_per_s",
-    "l2_cache_bytes",
-    "memory_bytes",
-    "link_bandwidth_bytes_per_s",
-    "pcie_bandwidth_bytes_per_s",
-    "tdp_w",
-    "fp32_lanes_per_sm",
-    "registers_per_sm",
-    "shared_memory_per_sm_bytes",
-    "max_threads_per_sm",
-)
+    "sm_count", "boost_clock_hz", "memory_bandwidth_bytes_per_s", "l2_cache_bytes", "memory_bytes",
+    "link_bandwidth_bytes_per_s", "pcie_bandwidth_bytes_per_s", "tdp_w", "fp32_lanes_per_sm", "registers_per_sm",
+    "shared_memory_per_sm_bytes", "max_threads_per_sm",
+)  # fmt: skip
 
 
 def better(gpu: Gpu, figure: str, factor: float) -> Gpu:

@@ -140,12 +140,8 @@ def _peak_gb(whose: int) -> str:
 
 
 CASES: Final = {
-    "meta": time_meta,
-    "profiler": time_profiler,
-    "hooks": time_hooks,
-    "lookups": time_lookups,
-    "llama": time_llama,
-}
+    "meta": time_meta, "profiler": time_profiler, "hooks": time_hooks, "lookups": time_lookups, "llama": time_llama,
+}  # fmt: skip
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:
