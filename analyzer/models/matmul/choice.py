@@ -139,6 +139,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "sharpness": values["sharpness"],
         "root": 1.0 / values["sharpness"],
         "written": traffic.written_bytes,
+        "turn": values["turn_ratio"],
         "later": values["later_epilogue_ratio"],
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
@@ -221,6 +222,6 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     overlap *= np.minimum(main, last)
     main += last
     main -= overlap
-    main = np.maximum(main, read + write)
+    main = np.maximum(main, fixed["turn"] * np.minimum(read, write) + read + write)
     main += it["own_ms"]
     return single(main)

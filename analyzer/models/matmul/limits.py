@@ -38,6 +38,8 @@ SQUARE_TRAFFIC: Final = 2.0 / 3.0
 """Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
 multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
 REDUCTION_BYTES_PER_CLOCK: Final = 32.0
+NARROW_ISSUE: Final = 2.0
+"""A multiprocessor's 128 lanes per clock, which epilogues run on, over an AMD compute unit's 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -243,6 +245,7 @@ def tile_cycles(
     step = element / STEP_BYTES * values["step_cycles"] * np.where(is_wide, values["tf32_step_ratio"], 1.0)
     epilogue = values["epilogue_cycles"] * epilogue_ratio(p, machine.is_async, values)
     epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    epilogue = epilogue * np.where(machine.is_amd, NARROW_ISSUE, 1.0)
     return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
 
 
@@ -250,7 +253,7 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
 
     Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
-    DRAM reads and writes one after the other, whatever else goes on.
+    DRAM reads and writes one after the other, whatever else goes on, and turns round between both.
     """
     sharpness = values["sharpness"]
     busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
@@ -260,7 +263,8 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     later = values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
     later = later * (1.0 - values["held_warps"] * epilogue / (epilogue + write))
     hidden_s = np.minimum(values["stage_overlap"] + later, 1.0) * np.minimum(main_s, last_s)
-    return np.asarray(np.maximum(main_s + last_s - hidden_s, limits.read_s + limits.write_s) + limits.split_s)
+    dram_s = limits.read_s + limits.write_s + values["turn_ratio"] * np.minimum(limits.read_s, limits.write_s)
+    return np.asarray(np.maximum(main_s + last_s - hidden_s, dram_s) + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:

@@ -34,6 +34,7 @@ PARAMETERS: Final = (
 """`cluster_traffic`: two blocks that share an operand ask for two thirds, four for half.
 `early_launch_us`: a B200 trace's kernels overlap by 0.9 us where launched before their predecessor ends; half of it.
 `tensor_memory_epilogue`: with two accumulators, half of the epilogue hides.
+`turn_ratio`: of the shorter of reads and writes; copies take 1.1 to 1.18 times what fills do (`fill_ratio`).
 
 Chosen with chips in sight: `reduction` (all), `wave_overlap` (what A100 and B200 show of products that mostly write).
 Those forms were kept that lowered the errors of the chips that the score leaves out."""
@@ -55,7 +56,7 @@ FEATURES: Final = (
     "log depth",
 )
 SIZES: Final = (
-    *("log m", "log n", "log k", "log batch"),
+    *("log m", "log n", "log k"),
     *(f"padding of {side} to {tile}" for tile in (64, 128, 256) for side in ("m", "n")),
 )
 GROUPED_LOG_WIDTH: Final = (0.27, 0.16)
@@ -115,7 +116,8 @@ def simulate_on(
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s * (1.0 + slow) + launch_s
-    columns = [np.log2(size) for size in (p.m, p.n, p.k, p.batch)]
+    # One chip alone has batches: what it would teach a correction of them did not hold on others.
+    columns = [np.where(p.batch > 1.0, np.nan, np.log2(p.m)), np.log2(p.n), np.log2(p.k)]
     for side in TILE_SIDES:
         columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
     return Estimate(

@@ -57,6 +57,8 @@ QUANTIZE: Final = (
 )
 LOW_TILE: Final = 64.0
 """Rows of a tile up to which missing ones cost nothing where there is one row of tiles."""
+DIES_S: Final = 5e-7
+"""By which kernels of two dies come later: the prior that elementwise ones have (`dies_us`)."""
 FLOAT_BYTES: Final = 2.0
 """Of activations before their conversion."""
 KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
@@ -153,6 +155,8 @@ def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Va
     kcycles: Floats = np.zeros(1)
     for kind, name in QUANTIZE:
         kcycles = np.where(p.kind == kind, values[name], kcycles)
+    is_by_row = (p.kind == MatmulKernel.FP8_BLOCK) & (kernels == QuantizedKernels.GB20X)
+    kcycles = np.where(is_by_row, values["quantize_fp8_kcycles"], kcycles)
     is_scaled = machine.has_tensor_memory & ((p.kind == MatmulKernel.FP8_BLOCK) | (p.kind == MatmulKernel.FP4))
     kcycles = kcycles + np.where(is_scaled, values["native_scales_kcycles"], 0.0)
     is_float = (p.kind >= MatmulKernel.FP8) & (p.kind <= MatmulKernel.FP4)
@@ -168,9 +172,9 @@ def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Va
     slower = values["quantize_traffic"] * np.where(
         p.kind == MatmulKernel.FP8_BLOCK, values["block_quantize_traffic"], 1.0
     )
-    is_by_row = (p.kind == MatmulKernel.FP8_BLOCK) & (kernels == QuantizedKernels.GB20X)
     rows_s = np.where(is_by_row, p.batch * p.m * values["quantize_row_ns"] * 1e-9, 0.0)
-    return np.where(p.quantized > 0, kcycles * 1e3 / machine.clock_hz + np.maximum(slower * bytes_s, rows_s), 0.0)
+    start_s = kcycles * 1e3 / machine.clock_hz + np.where(machine.has_tensor_memory, DIES_S, 0.0)
+    return np.where(p.quantized > 0, start_s + np.maximum(slower * bytes_s, rows_s), 0.0)
 
 
 def group(problems: MatmulProblems) -> Codes:

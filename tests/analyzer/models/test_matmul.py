@@ -139,6 +139,25 @@ def test_weights_of_a_large_model_are_cold_but_not_behind_written_lines() -> Non
     assert flushed_ns > 1.1 * far_ns
 
 
+def test_dram_turns_round_between_reads_and_writes() -> None:
+    sizes = {"results": (128, 8192, 128, 512), "queries": (128, 8192, 512, 128)}
+    fleet = fleet_of("H100 SXM", "B200", "A100 SXM4 80GB")
+    values = prior_values(MODEL.parameters, len(fleet.gpus))
+    for size in sizes.values():
+        problems = as_columns(products(size))
+        free = MODEL.simulate(problems, fleet, {**values, "turn_ratio": np.zeros(3)}, None).time_ns
+        assert (run(problems, fleet).time_ns >= free).all()
+        moved = least_work(problems).moved_bytes
+        assert (run(problems, fleet).time_ns >= moved / fleet.bandwidth_bytes_per_s * 1e9).all()
+
+
+def test_no_learned_correction_speaks_of_batches() -> None:
+    sizes = run(as_columns(products((1, 512, 512, 512), (8, 512, 512, 512))), fleet_of("H100 SXM")).sizes
+    assert sizes is not None
+    assert np.isfinite(sizes[0]).all()
+    assert np.isnan(sizes[1]).any()
+
+
 def test_half_rate_cards_run_above_the_stated_clock() -> None:
     problems, fleet = (
         as_columns(products((1, 65536, 4096, 4096))),
