@@ -75,14 +75,8 @@ RAGGED: Final = 8.0
 def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
     """Return what the learned correction sees, [..., s]: the op, and whose library runs it (`CLASS_NAMES`).
 
-    Nothing (NaN: no correction) on NVIDIA of what one library or source alone shows there, whose correction would be
-    what others' kernels need: groups (it made V100's depthwise ones, left out, three times as long), volumes, int8,
-    TensorRT. On V100 and T4, left out, these are off by less without (V100's TensorRT 31 %, with 41 to 64; T4's int8
-    16, with 29 to 52), but V100's int8 (31, with half of it 28). Nor of half precision before Volta: vector units run
-    other kernels there than the matrix units' of which the correction speaks, and P100 alone was measured, whose data
-    gradients of stride 2 take many times what fp32 takes. Nor of TF32, which runs on matrix units and would be
-    corrected by what fp32 shows on vector units. Nor of Hopper and later, whose kernels are others: on H100 the
-    correction of what older GPUs show mended little, and told bf16 from fp16 where these take the same time.
+    Nothing (NaN: no correction) on NVIDIA of what one source alone shows: groups, volumes, int8, TensorRT. Nor of half
+    precision before Volta, of TF32, and of Hopper and later, which run other kernels than it speaks of.
     """
     is_of_amd = library == AMD_CLASS
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]

@@ -98,6 +98,9 @@ def nvidia_time(
     """Return the time of one pass, ns, and the tiles chosen."""
     setting = setting_of(problems, fleet, values)
     time_ns, tile = best_implicit(setting, choice)
+    is_few = setting.vector_product.is_data & (problems.c_in < IMPLICIT_TILES[0][1]) & (problems.stride > 1)
+    if (is_few := is_few & (problems.element_bytes > HALF_BYTES)).any():
+        time_ns = np.where(is_few, np.minimum(time_ns, _added_time(setting)), time_ns)
     if problems.tiles.any():
         separate, separate_tile = best_separate(setting, choice)
         time_ns = _average((time_ns, best_fused(setting), separate), values)
@@ -180,6 +183,16 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
         return tile_time(unit, setting.fleet, setting.values, tile) + added_ns
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
+
+
+def _added_time(setting: Setting) -> Floats:
+    """Return products of what pixels of y add to all positions of x, then added up: few channels fill tiles so."""
+    problems = setting.problems
+    made, positions = problems.batch * problems.output_pixels, problems.c_in * problems.taps
+    product = replace(setting.vector_product, m=made, n=positions, k=problems.c_out)
+    add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
+    added_ns = 2.0 * problems.element_bytes * made * positions * problems.groups / add_rate * 1e9
+    return best_implicit(replace(setting, vector_product=product), None)[0] + added_ns
 
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:

@@ -410,6 +410,14 @@ def test_tf32_that_is_allowed_runs_as_fp32_on_amd() -> None:
     assert (times(KINDS["weight gradient"], amd, Rate.MATRIX_TF32) == times(KINDS["weight gradient"], amd)).all()
 
 
+def test_strided_data_gradients_of_few_channels_fill_their_tiles() -> None:
+    p100 = build_fleet([find_gpu(CATALOG, "Tesla P100 PCIe 16GB")])
+    few, more = (
+        times(convolution(16, c_in, 32, 336, 9, 2, direction=Direction.INPUT_GRADIENT), p100)[0] for c_in in (1, 8)
+    )
+    assert few < 0.4 * more
+
+
 def test_gradients_cost_more_than_the_forward() -> None:
     # Strided: of others Hopper's fp32 gradients have algorithms that multiply less.
     forward, both = (

@@ -371,6 +371,8 @@ def test_cudnns_batch_norm_in_inference_walks_over_images(
     dims = known("aten::native_batch_norm", Signature((x, *[tensor(3)] * 4, False, 0.1, 1e-5))).dims
     assert isinstance(dims, RowDims)
     assert (dims.kernel, dims.rows) == (kernel, rows)
+    half = TensorSpec("float16", shape, strides)
+    assert known("aten::native_batch_norm", Signature((half, *[tensor(3)] * 4, False, 0.1, 1e-5))).dims is None
 
 
 def test_one_pixel_is_spread_by_a_thread_per_pixel_and_added_up_in_one_place() -> None:
