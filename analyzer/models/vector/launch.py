@@ -32,6 +32,9 @@ HELD_GRADIENTS: Final = 512
 """Columns up to which a warp's threads keep their part of a row of both tensors of a softmax's gradient (H100)."""
 LEAST_WRITTEN: Final = 16.0
 """Bytes read for one written, beyond which a kernel over lists is a reduction."""
+FIRST_QUANTIZED, TURN_AGAIN = 2.0**27, 0.3
+"""Elements that TensorRT-LLM's 65,536 blocks quantise in their threads' first turns, eight each; of a first turn's
+instructions, what a later one takes (B200, B300)."""
 REDUCED_PER_BLOCK: Final = 2048.0
 """Elements of a reduction that a block takes at least: several short rows, or one."""
 
@@ -170,6 +173,8 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     held = np.where(is_norm, problems.rows * VECTOR_ELEMENTS * warp * np.ceil(vectors / warp), problems.elements)
     worked = held * (1.0 + again / np.maximum(steps, 1.0))
+    later = np.maximum(worked - FIRST_QUANTIZED, 0.0) * (kind == VectorKernel.QUANTIZE)
+    worked = worked - (1.0 - TURN_AGAIN) * later
     steps = np.where(
         is_softmax, np.where(is_warp, padded / WARP, whole + np.ceil(tail / UNROLLED_STEPS)), steps + again
     )

@@ -22,6 +22,7 @@ from ....arrays import Codes, Floats, Mask, Singles, fourth, single
 from ....records import replace
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_blackwell, is_hopper, is_nvidia, is_since_volta, is_volta
+from ....specs.gpu import MemoryKind
 from ...work.access import SECTOR_BYTES
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
@@ -34,11 +35,9 @@ HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
 _MOST_PRESSURE: Final = 1e2
 """Of what a cache is asked for over what it holds: its sixteenth power still is a single float, and nothing hits."""
-_LONGEST_SINGLE: Final = 1e9
-"""Its fourth power still is a single float; in microseconds a quarter of an hour."""
-
-
-_PLAIN: Final = (VectorKernel.LIST, VectorKernel.ELEMENTWISE)
+_IS_PLAIN: Final = np.isin(list(VectorKernel), (VectorKernel.LIST, VectorKernel.ELEMENTWISE))
+_IS_TOLD: Final = np.isin(list(VectorKernel), (VectorKernel.ROW_NORM, VectorKernel.SOFTMAX, VectorKernel.HELD_SOFTMAX))
+"""Kernels that were measured with operands in L2 and out of it; the others' waits are as they were measured."""
 _IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC))
 
 
@@ -61,25 +60,27 @@ floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts
 softmax (A100).
 
 Hopper's own spread of 0.8: kernels of torch 2.11 were measured there alone, and those of which older versions were
-measured elsewhere are not the same. By kind: instructions per element, cycles of a block before its steps, and of each
-step. Spreads of 0.1 and 0.2: one load and one store take hundreds of cycles each, as `membench` has them (500-650 from
-DRAM); a layer norm's block merges seven times too, some 200 cycles each. `plain_hot_ratio`: L2's latency over DRAM's
-there, 0.37 to 0.49 on five GPUs. The floor, too, is membench's: small kernels of a graph come every 1.34 us on A100 and
-0.94 on L40, of which a load out of L2 is some 430 cycles. `index_instructions`: an integer multiply-add takes two slots
-(64 lanes), and each division a comparison and a branch; the value was seen to suit H100. `profiler_us`: by H100's
-traces, as `measurements/vector.py` says, and of all GPUs: it is the software's. `half_softmax_ratio`,
-`half_norm_ratio`, `flushed_us` and `held_softmax`: H100's rows in sight, no other has any: after a flush of L2 kernels
-of any size start two loads from DRAM later, of a page table and of code. A layer norm's step is two loads and Welford's
-update between. Hopper's latency of plain kernels has a small spread: large tensors do not tell it, small kernels need
-it. `floor_cycles`: membench's periods less that load are 0.43 us and 840 cycles. `dies_us`: kernels of a graph come
-every 2.1 us on B200 and GB200 and 1.8 on B300, whose two dies start and end together, 1.4 on H100; B200's trace, 3.2 us
-where H100's has 2.2, was in sight. Large copies reach 0.92 of the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91
-on Hopper. `hopper_l2_bytes_per_cycle_per_sm`: own rows of 2 to 34 MB, 20 to 22 in fits that see them; older kernels
-took halves eight bytes at a time and show 17 on A100, 1.3 to 1.5 times its DRAM's rate. `written_l2_ratio`,
-`switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB hardly wait for what they
-write and small ones take 0.1 us more than in a loop. `block_cycles`: as lookups'; strided kernels in fp32, 256 elements
-a block, take 0.6 ns a block. `function_cycles`: 0.25 us for a division, twice that with an exponential (own rows).
-`index_cycles`: four until the next, and other warps."""
+measured elsewhere are not the same; what serving software launches is the same everywhere. By kind: instructions per
+element, cycles of a block before its steps, and of each step. Spreads of 0.1 and 0.2: one load and one store take
+hundreds of cycles each, as `membench` has them (500-650 from DRAM); a layer norm's block merges seven times too, some
+200 cycles each. `plain_hot_ratio`: L2's latency over DRAM's there, 0.37 to 0.49 on five GPUs. The floor, too, is
+membench's: small kernels of a graph come every 1.34 us on A100 and 0.94 on L40, of which a load out of L2 is some 430
+cycles. `index_instructions`: an integer multiply-add takes two slots (64 lanes), and each division a comparison and a
+branch; the value was seen to suit H100. `profiler_us`: by H100's traces, as `measurements/vector.py` says, and of all
+GPUs: it is the software's. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and `held_softmax`: H100's rows in
+sight, no other has any: after a flush of L2 kernels of any size start two loads from DRAM later, of a page table and of
+code. A layer norm's step is two loads and Welford's update between. Hopper's latency of plain kernels has a small
+spread: large tensors do not tell it, small kernels need it. `floor_cycles`: membench's periods less that load are 0.43
+us and 840 cycles. `dies_us`: kernels of a graph come every 2.1 us on B200 and GB200 and 1.8 on B300, whose two dies
+start and end together, 1.4 on H100; B200's trace, 3.2 us where H100's has 2.2, was in sight. Large copies reach 0.92 of
+the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91 on Hopper. `hot_latency_ratio` starts under 1, its bound.
+`wide_l2_bytes_per_cycle_per_sm` (since A100, beside HBM): own rows of 2 to 34 MB, 20 to 22 in fits that see them.
+`written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB hardly
+wait for what they write and small ones take 0.1 us more than in a loop; the cube: sums and silu in layers on A100 and
+H100. `early_hbm_ratio`, `volta_hbm_ratio`, `gddr7_ratio` (RTX PRO 6000, 0.83 of the datasheet) and `amd_dram_ratio` are
+told by one chip each, in sight. `block_cycles`: as lookups'; strided kernels in fp32, 256 elements a block, take 0.6 ns
+a block. `function_cycles`: 0.25 us for a division, twice that with an exponential (own rows). `index_cycles`: four
+until the next, and other warps."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -100,16 +101,17 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     # the blocks that are resident together. Kernels that run before (a fill, a copy) add their own joined time.
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     launch = launch_of(problems, fleet, shared)
-    cycle_us = 1e6 / fleet.clock_hz
+    cycle_us, of_nvidia = 1e6 / fleet.clock_hz, bool(is_nvidia(fleet).all())
     moved = single(problems.read_bytes + problems.written_bytes)
     again, sectors = single(launch.rereads * problems.read_bytes), single(problems.sector_bytes)
     per_hot_byte, per_held = single(1.0 / _hot_bytes(fleet, shared)), single(1.0 / fleet.l2_cache_bytes)
     own = moved * per_hot_byte
     cold = _cold((moved + single(problems.moved_since_bytes)) * per_hot_byte)
-    is_plain, is_elementwise = np.isin(problems.kind, _PLAIN), problems.kind == VectorKernel.ELEMENTWISE
+    is_plain, is_elementwise = _IS_PLAIN[problems.kind], problems.kind == VectorKernel.ELEMENTWISE
     is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
-    is_between = _follows_another(problems, fleet)
-    evicted = np.where(is_between & ~is_filled, _miss(moved * per_held / shared["written_l2_ratio"]), cold)
+    is_between = _follows_another(problems) & of_nvidia
+    held = np.minimum(moved * per_held / single(shared["written_l2_ratio"]), _MOST_PRESSURE)
+    evicted = np.where(is_between & ~is_filled, 1.0 - 1.0 / (1.0 + held * held * held), cold)
     resident = np.floor(single(fleet.threads_per_sm) / single(launch.threads))
     resident = np.minimum(np.maximum(resident, 1.0), gpu_physics.MAX_BLOCKS_PER_SM)
     first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
@@ -122,12 +124,13 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / gpu_physics.issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
-    hot = np.minimum(np.where(is_plain, shared["plain_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
+    hot = np.where(_IS_TOLD[problems.kind], min(shared["hot_latency_ratio"], 1.0), 1.0)
+    hot = single(np.where(is_plain, min(shared["plain_hot_ratio"], 1.0), hot))
     # What is broadcast waits for DRAM in its stores alone, what is filled for nothing but the first load, if any.
     read = single(0.5 + 0.5 * np.minimum(problems.read_bytes / np.maximum(problems.written_bytes, 1.0), 1.0))
-    chain = single(launch.chain_cycles) * is_nvidia(fleet)
+    chain = single(launch.chain_cycles) * of_nvidia
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read) + chain
-    later = np.where(is_filled & is_plain & is_nvidia(fleet), chain, wait)
+    later = np.where(is_filled & is_plain & of_nvidia, chain, wait)
     first_us = np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
     wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
@@ -146,7 +149,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
         single(shared["quantize_floor_cycles"] * cycle_us),
         single(shared["dies_us"] * (is_blackwell(fleet) & fleet.has_hbm)),
     )
-    launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
+    launch_us = shared["floor_us"] if of_nvidia else shared["amd_floor_us"]
     floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + own_us
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
@@ -170,14 +173,14 @@ def _worked_us(
     return np.where(problems.kind == VectorKernel.LIST, worked + wave, _joined(np.maximum(worked, started), wave))
 
 
-def _follows_another(problems: VectorProblems, fleet: Fleet) -> Mask:
+def _follows_another(problems: VectorProblems) -> Mask:
     """Say which elementwise kernels run in a network, after others.
 
     There L2 keeps what is written until others need the room, but the code was another kernel's. In a loop of one call,
     or after a flush, the lines that make room are as dirty.
     """
     is_known = (problems.moved_since_bytes > 0) & np.isfinite(problems.moved_since_bytes)
-    return np.asarray(is_known & (problems.kind == VectorKernel.ELEMENTWISE) & is_nvidia(fleet))
+    return np.asarray(is_known & (problems.kind == VectorKernel.ELEMENTWISE))
 
 
 def _event(problems: VectorProblems, time_ns: Floats, fleet: Fleet, shared: Mapping[str, float]) -> Floats:
@@ -198,12 +201,13 @@ def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of DRAM for streams that are read and written.
 
     P100's controller reaches 3/4 of the peak where V100's reaches more than 9/10 (NVIDIA, Tesla V100 GPU
-    Architecture, 2017, STREAM figure), 2 % more than later HBM (membench). AMD's with HBM reaches 0.76-0.85
-    (BabelStream on MI250X and MI300X).
+    Architecture, 2017, STREAM figure), a little more than later HBM. AMD's with HBM reaches 0.76-0.85 (BabelStream on
+    MI250X and MI300X).
     """
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
-    early = [is_before_volta(fleet) & fleet.has_hbm, is_volta(fleet) & fleet.has_hbm]
-    ratio = np.select(early, [values["early_hbm_ratio"], values["volta_hbm_ratio"]], vendor)
+    early = [old(fleet) & fleet.has_hbm for old in (is_before_volta, is_volta)]
+    apart = [*early, fleet.memory_kind == MemoryKind.GDDR7]
+    ratio = np.select(apart, [values[f"{name}_ratio"] for name in ("early_hbm", "volta_hbm", "gddr7")], vendor)
     return gpu_physics.dram_bytes_per_s(fleet, values) * ratio
 
 
@@ -218,7 +222,8 @@ def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 
 def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of the second level: so much per SM, but where DRAM is fast, well over its rate."""
-    width = np.where(is_hopper(fleet), values["hopper_l2_bytes_per_cycle_per_sm"], values["l2_bytes_per_cycle_per_sm"])
+    is_wide = fleet.has_hbm & is_since_volta(fleet) & ~is_volta(fleet)
+    width = np.where(is_wide, values["wide_l2_bytes_per_cycle_per_sm"], values["l2_bytes_per_cycle_per_sm"])
     by_sms = width * fleet.sm_count * fleet.clock_hz
     return fleet.l2_ratio * np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
 
@@ -253,8 +258,6 @@ def _cold(pressure: Singles) -> Singles:
 
 def _joined(*times: Singles) -> Singles:
     """Return the fourth root of the sum of fourth powers: the longest, and a little of the others."""
-    if max(float(time.max(initial=0.0)) for time in times) > _LONGEST_SINGLE:
-        times = tuple(time.astype(np.float64) for time in times)
     fourths = map(fourth, times)
     return np.sqrt(np.sqrt(sum(fourths, start=next(fourths))))
 

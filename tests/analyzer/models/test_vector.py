@@ -24,6 +24,8 @@ from wavecast.specs.match import find_gpu
 
 FLEET = build_fleet(load_catalog().gpus)
 THETA = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+ROWS = (16384, 32768, 65536)
+"""Of 4,096 elements: 2^26 to 2^28 of these."""
 
 
 def problem(
@@ -386,7 +388,8 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
     assert np.isnan(found.host_floor_ns).tolist() == [True, False, False, False]
     assert found.read_bytes.tolist() == [1048576.0, 131072.0, 32 * (512 * 2 + 8), 8192.0]
     assert samples.family.tolist()[0] == "softmax"
-    assert samples.measured_ns.tolist() == [90e3, 4e3, 5e3, 9e3]
+    assert samples.measured_ns.tolist() == [90e3, 4.5e3, 5.5e3, 9e3]
+    assert not found.moved_since_bytes.any()
 
 
 def test_a_host_tells_its_floor_by_its_shortest_rows(tmp_path: Path) -> None:
@@ -450,6 +453,23 @@ def test_two_dies_start_a_kernel_later() -> None:
     assert b200 > 1.3 * h200
 
 
+def test_later_turns_of_a_quantisation_take_fewer_instructions() -> None:
+    """Its grid ends at 2^27 elements: up to there B200 issues, beyond it moves."""
+    times_ns = [time_on(problem(VectorKernel.QUANTIZE, rows, 4096, 1.5), "B200 SXM (HGX, 180GB)") for rows in ROWS]
+    first, later = np.diff(times_ns)
+    assert 1.2 * first < later < 1.8 * first
+
+
+@pytest.mark.parametrize("name", ["H100 SXM5 80GB", "A100 SXM4 80GB"])
+def test_sums_in_a_layer_save_what_the_cache_keeps(name: str) -> None:
+    """A loop of one call over 67 and 134 MB saves nothing, a layer less of the longer."""
+    saved = []
+    for rows in (8192, 16384):
+        alone, between = (time_on(problem(rows=rows, columns=1024, moved_since=since), name) for since in (0.0, 1.0))
+        saved.append(1.0 - between / alone)
+    assert 0.2 > saved[0] > 2 * saved[1] > 0.0
+
+
 @pytest.mark.parametrize("name", ["H100 SXM5 80GB", "A100 SXM4 80GB", "L40S"])
 def test_what_is_broadcast_into_more_rows_takes_no_less(name: str) -> None:
     """Its first load is waited for, however many rows are written of one: 4 and 64 of 1,024 floats."""
@@ -480,6 +500,7 @@ def test_later_rows_of_silu_are_two_kernels_that_move_five_tensors(tmp_path: Pat
     assert more.problems.launches.tolist() == [2.0]
     assert (2 * (more.problems.read_bytes + more.problems.written_bytes)).tolist() == [5 * 131072.0]
     assert more.measured_ns.tolist() == [8e3]
+    assert more.problems.moved_since_bytes.tolist() == [1.0]
 
 
 def test_kinds_that_err_alike_are_a_group() -> None:
