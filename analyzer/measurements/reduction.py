@@ -9,6 +9,7 @@ import numpy as np
 from ...records import dataclass
 from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from
+from ..models.reduction.model import INPUT_FLOPS
 from ..models.reduction.problems import ReductionProblems
 from ..work.row_kernels import RowKernel
 from .own_works import load_own
@@ -45,7 +46,7 @@ ROW_KERNELS: Final[Mapping[tuple[str, str], RowKernel]] = {
 COMMON: Final = ("gpu", "op", "latency_us")
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     TABLE: (*COMMON, "direction", "channels", "depth", "height", "width", "dtype", "layout", "elements", "library"),
-    NORMS: ("gpu", "latency_us", "direction", "rows", "cols", "dtype", "backend"),
+    NORMS: (*COMMON, "direction", "rows", "cols", "dtype", "backend"),
     LIGER: (*COMMON, "backend", "direction", "x_value", "config"),
     KERNELBENCH: (*COMMON, "machine", "mode", "kind", "inputs", "init", "dtype", "input_bytes"),
 }
@@ -182,11 +183,13 @@ def _norms(table: MeasurementTable) -> Iterator[_Row]:
     for item in records_of(table):
         tensor = item["rows"] * item["cols"] * BYTES[item["dtype"]]
         is_backward, backend = item["direction"] == "backward", item["backend"]
-        has_columns = is_backward and backend != "cudnn"
+        has_columns, is_root = is_backward and backend != "cudnn", item["op"] == "rms_norm"
+        kernel = ROW_KERNELS[backend, item["direction"]]
         launched = Launched(
-            kernel=ROW_KERNELS[backend, item["direction"]],
+            kernel=RowKernel.ROOT_NORM if is_root and kernel == RowKernel.ROW_FORWARD else kernel,
             rows=item["rows"],
             columns=item["cols"],
+            flops=(INPUT_FLOPS + (1.0 if is_root else 2.0)) * item["rows"] * item["cols"],
             walked_bytes=(3.0 if is_backward else 2.0) * tensor,
             streamed_bytes=2.0 * tensor * has_columns,
             launches=3 if has_columns else 1,

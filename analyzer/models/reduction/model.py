@@ -31,8 +31,9 @@ CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
 USEFUL_L2: Final = 0.8
 """Of its size, from one use to the next; `vector` fits 0.75 beside HBM."""
 DIRTY_L2: Final = 0.5
-"""Of its size, what was written before and must go to DRAM first: H100's and H200's sums after a fill take 7 to 10 us
-longer than after themselves, however large. Kernels that write much leave as much behind as they found."""
+"""Part of what loads push out of L2 that was written before and must go to DRAM first: after a fill H100's and H200's
+sums, gradients of row norms and topks take longer than after themselves, by half of their loads, and by 7 to 10 us from
+L2's size on. Kernels that write much leave as much behind as they found."""
 INPUT_FLOPS, PARAMETER_LOAD = 11.0, 0.5
 """Of a row norm's gradients: operations per element without those of more than one sum, which tell layer norm from RMS
 norm; part of a step of their sums that is a load."""
@@ -55,23 +56,27 @@ PARAMETERS: Final = (
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 topk's and sorts' (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, each 1,024 columns),
-steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100; its start H100), one launch
-for all (H100 left out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels
-with a barrier each; what its blocks start with stands, as only rows of up to 128 columns tell it, which no fit sees.
-A scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
+steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (as of
+MOMENTS; V100's take 800, H100's 1,230), of a column's tiles (V100's take 1,500, H100's 800), POOL's 150 + 30 per
+neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100; its start H100), one launch for all (H100 left
+out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier each;
+what its blocks start with stands, as only rows of up to 128 columns tell it, which no fit sees. A scattered addition
+takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
-the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors. 0.6 and 0.8: kernels whose
-shortest calls were measured. 0.2: topk's by parts, whose priors hold for H100's rows as well as a fit; loops of
-COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
-with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
+the chain never counts. 0.08 to 0.3: what most chips agree with, and a few rows timed by events on one would pull away,
+which lost V100's batch norms when it was left out (chosen with these in sight). 0.6 and 0.8: kernels whose shortest
+calls were measured. 0.2: topk's by parts, whose priors hold for H100's rows as well as a fit; loops of COLUMN_MOMENTS
+and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen with these in
+sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
 _TAPS, _MERGES = (tuple(f"{name}_instructions" for name in kernel_facts(column)) for column in ("tap", "merge"))
 """What a neighbour in a window takes, and a thread of a block that merges what each found of its row: of means and
 variances with a division each time."""
 _IS_SHARED: Final = np.isin(list(RowKernel), launch.SHARED_KERNELS)
+_ONLY_READS: Final = np.isin(list(RowKernel), (*launch.SHARED_KERNELS, RowKernel.ROW_BACKWARD, RowKernel.TOP_PARTS))
+"""Kernels, or the last of an op, that leave nothing to write behind; so they wait for what others left."""
 _IS_TOP: Final = np.isin(list(RowKernel), launch.TOP_KERNELS)
 _IS_PERSISTENT: Final = np.isin(list(RowKernel), launch.PERSISTENT)
 _READS_FIRST: Final = np.isin(list(RowKernel), (*launch.BATCH_NORMS, RowKernel.SORT_ROWS))
@@ -138,22 +143,23 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     step = _by_name("step_cycles", shared)[kernel]
     is_sorted, is_apart = kernel == RowKernel.TABLE_GRADIENT, kernel == RowKernel.ROW_BACKWARD
     hot = single(1.0 - _LOADING[kernel] * (1.0 - min(shared["hot_step_ratio"], 1.0)))
-    chain = single(step * walk.steps)
     kinds = [_ADDS_PARTS[kernel], _IS_TILED[kernel], is_sorted, _IS_TOP[kernel]]
     last = np.select(kinds, [shared[name] for name in _LAST_STEPS], step)
-    # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     loading = np.where(_is_filled(problems), 0.0, np.maximum(problems.launches - 1.0, 0.0))
-    apart_cycles, adding = _parameter_cycles(problems, walk.last_steps, shared)
-    ending = single(np.where(is_apart, adding, last * walk.last_steps) + shared["next_load_cycles"] * loading)
+    # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
+    sums, again = _parameter_sums(problems), walked * single(_REREAD[kernel] * (1.0 - walk.held))
+    apart_cycles = single(shared["parameter_step_cycles"] * (2.0 + sums) * walk.last_steps * (sums > 0.0))
+    parts = launch.PARTS_STEPS * sums * (problems.rows > launch.LONGEST_GRADIENT)
+    adding = np.where(is_apart, shared["reduce_columns_step_cycles"] * parts, last * walk.last_steps)
+    ending = single(adding + shared["next_load_cycles"] * loading)
     blocks, (waves, at_once) = single(walk.blocks), _waves(kernel, fleet, walk, shared["rounding"])
     between = np.where(is_sorted | (kernel == RowKernel.TOP_PARTS), np.float32(0.0), latency)
-    again = walked * single(_REREAD[kernel] * (1.0 - walk.held))
     late = _late(problems, own, waves, shared["reread_ratio"])
     # Of two walks the second waits for what the first has left in L2.
     lost = np.where(_READS_FIRST[kernel] & (walk.held == 0.0), (cold + _cold(late)) / 2.0, cold)
-    chain_ms = (waves * chain * (hot + (1.0 - hot) * lost) + (waves - 1.0) * between) * cycle_ms
-    left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
-    dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(late)) * dram
+    chain_ms = (waves * single(step * walk.steps) * (hot + (1.0 - hot) * lost) + (waves - 1.0) * between) * cycle_ms
+    held = np.minimum(single(np.minimum(problems.moved_since_bytes, fleet.l2_cache_bytes)), walked * cold)
+    dram_ms = (walked * cold + held * single(DIRTY_L2 * _ONLY_READS[kernel]) + again * _cold(late)) * dram
     block_ms = np.float32(shared["block_cycles"]) * (cycle_ms / sms)
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     issue_ms = single(_instructions(problems, walk, shared)) * lanes * _busiest(problems, walk, sms, at_once)
@@ -173,7 +179,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     gradient = apart_cycles * (1.0 - PARAMETER_LOAD * (1.0 - hot) * (1.0 - is_lost))
     apart_ms = single((gradient + shared["column_elements_step_cycles"] * steps) * cycle_ms)
     written = np.where(_is_filled(problems), dram / single(gpu_physics.fill_ratio(fleet)), dram)
-    issue_ms = single(_streamed_instructions(problems, shared)) * lanes
+    issue_ms = single(_streamed_instructions(problems, shared, sms)) * lanes
     blocks_ms = single(launch.streamed_blocks(problems)[0]) * block_ms
     busy_ms = busy_ms + _joined(streamed * is_lost * written, streamed * cached, issue_ms, apart_ms, blocks_ms)
     launch_ns = (problems.launches + walk.fills) * (1e9 * gpu_physics.launch_s(fleet, values))
@@ -220,18 +226,13 @@ def _late(problems: ReductionProblems, own: Singles, waves: Singles, ratio: floa
     return np.minimum(np.where(_IS_PERSISTENT[problems.kernel], tile, late), own)
 
 
-def _parameter_cycles(
-    problems: ReductionProblems, steps: Floats, shared: Mapping[str, float]
-) -> tuple[Singles, Singles]:
-    """Return what the sums of a row norm's parameter gradients wait for in turn, then adding up their parts; else 0.
+def _parameter_sums(problems: ReductionProblems) -> Floats:
+    """Return how many sums over rows a row norm's parameter gradients are: layer norm's 2, RMS norm's 1; else 0.
 
-    A step is a load, as long as two sums, and a sum per parameter.
+    A step of them is a load, as long as two sums, and a sum per parameter; of many rows parts are added up at last.
     """
     sums = np.clip(problems.flops / np.maximum(problems.elements, 1.0) - INPUT_FLOPS, 1.0, 2.0)
-    sums = np.where((problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0), sums, 0.0)
-    parts = sums * launch.PARTS_STEPS * (problems.rows > launch.LONGEST_GRADIENT)
-    chain = shared["parameter_step_cycles"] * (2.0 + sums) * steps * (sums > 0.0)
-    return single(chain), single(shared["reduce_columns_step_cycles"] * parts)
+    return np.where((problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0), sums, 0.0)
 
 
 def _is_filled(problems: ReductionProblems) -> Mask:
@@ -240,15 +241,21 @@ def _is_filled(problems: ReductionProblems) -> Mask:
     return np.isin(problems.kernel, kernels) & (problems.streamed_bytes < problems.least_bytes)
 
 
-def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float]) -> Floats:
-    """Return thread instructions of what is streamed, or of sorting what a topk found; 0 where bytes alone bind it."""
+def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float], sms: Singles) -> Floats:
+    """Return thread instructions of what is streamed, or of sorting what a topk found; 0 where bytes alone bind it.
+
+    Of a row norm's parameter gradients those of the SM with most blocks, as if all had as many.
+    """
     code = np.maximum(problems.streaming, 0)
     each = _by_name("instructions", shared)[code] * problems.elements
     by_thread = _by_name("unit_instructions", shared)[code] * launch.streamed_blocks(problems)[1]
     start = shared["sort_rows_unit_instructions"] * (problems.run >= DIGIT_BYTES) / LEAST_DIGITS
     sorting = problems.rows * problems.run * (shared["sort_rows_instructions"] + start)
-    is_sorted = _IS_TOP[problems.kernel] & (problems.run > 1.0)
-    return np.where(problems.streaming >= 0, each + by_thread, np.where(is_sorted, sorting, 0.0))
+    sums, parts = _parameter_sums(problems), np.where(problems.rows > launch.LONGEST_GRADIENT, launch.WARP, 1.0)
+    blocks = np.maximum(np.ceil(problems.columns / launch.WARP), 1.0) * parts
+    summing = shared["parameter_instructions"] * (2.0 + sums) * problems.elements * np.ceil(blocks / sms) * sms / blocks
+    kinds = [problems.streaming >= 0, _IS_TOP[problems.kernel] & (problems.run > 1.0), sums > 0.0]
+    return np.select(kinds, [each + by_thread, sorting, summing], 0.0)
 
 
 def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:

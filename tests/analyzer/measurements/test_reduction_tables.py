@@ -104,20 +104,24 @@ def test_whole_batch_norms_of_channels_last_are_those_of_the_version_that_has_ke
     assert found.problems.streamed_bytes.tolist() == [2 * tensor, 6 * tensor]
 
 
-def test_norms_have_the_kernel_of_their_backend(tmp_path: Path) -> None:
+def test_norms_have_the_kernel_of_their_backend_and_kind(tmp_path: Path) -> None:
+    shape = {"gpu": H100, "rows": 8, "cols": 64, "dtype": "bf16", "latency_us": 9.0}
     rows = [
-        {"gpu": H100, "direction": way, "rows": 8, "cols": 64, "dtype": "bf16", "backend": backend, "latency_us": 9.0}
-        for backend in ("pytorch", "cudnn")
+        {**shape, "op": op, "direction": way, "backend": backend}
+        for op, backend in (("layer_norm", "pytorch"), ("rms_norm", "pytorch"), ("rms_norm", "cudnn"))
         for way in ("forward", "backward")
     ]
     found = read(tmp_path, NORMS, rows)
     assert found.problems.kernel.tolist() == [
         RowKernel.ROW_FORWARD,
         RowKernel.ROW_BACKWARD,
+        RowKernel.ROOT_NORM,
+        RowKernel.ROW_BACKWARD,
         RowKernel.FUSED_FORWARD,
         RowKernel.FUSED_BACKWARD,
     ]
-    assert found.problems.streamed_bytes.tolist() == [0.0, 2048.0, 0.0, 0.0]
+    assert found.problems.streamed_bytes.tolist() == [0.0, 2048.0, 0.0, 2048.0, 0.0, 0.0]
+    assert (found.problems.flops / found.problems.elements).tolist() == [13.0, 13.0, 12.0, 12.0, 12.0, 12.0]
     assert np.isinf(found.problems.moved_since_bytes).all()
 
 

@@ -356,3 +356,13 @@ def test_few_blocks_for_an_image_are_cudnns_alone() -> None:
     few, many = (problem(RowKernel.BROADCAST, rows, (1 << 20) // rows) for rows in (1, 64))
     assert time_on(few) > 3.0 * time_on(many)
     assert time_on(few, "Instinct MI300X") < 1.5 * time_on(many, "Instinct MI300X")
+
+
+def test_gradients_of_rows_wait_until_what_they_push_out_of_l2_is_written() -> None:
+    cold, hot = (time_on(row_gradient(32768, 8192, 4.0, 12, since)) for since in (np.inf, 0.0))
+    assert 1e-9 * (cold - hot) == pytest.approx(0.5 * 50 * 2**20 / 3.0e12, rel=0.2)
+
+
+def test_the_multiprocessor_with_most_columns_ends_a_row_norms_gradients() -> None:
+    one, more, two = (time_on(row_gradient(8192, 32 * blocks, 2.0, 13, 0.0)) for blocks in (132, 136, 264))
+    assert more - one > 1.5 * (two - more) * 4 / 128
