@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import isnan
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,15 @@ Mask = npt.NDArray[np.bool_]
 
 _MOST_FOURTH: Final = np.float32(1e9)
 """The fourth power of more would leave single precision."""
+
+
+def row_blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield the rows of so many, `size` at a time: what is computed of them stays in the processor's cache.
+
+    >>> list(row_blocks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    return (slice(begin, begin + size) for begin in range(0, count, size))
 
 
 def single(values: Any) -> Singles:

@@ -1,6 +1,5 @@
 """GPUs as columns, so that one expression covers every op on every GPU."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ import numpy.typing as npt
 from ..arrays import Codes, Floats, Mask
 from ..records import dataclass, fields, replace
 from .fabric import Fabric, build_fabric, take_fabric
+from .generation_rows import generation_code
 from .gpu import Gpu, Rate, clock_headroom, has_inline_ecc, is_hbm, memory_kind
 from .nodes import Node
 
@@ -29,9 +29,6 @@ FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
 
 bfloat16 on GPUs before Ampere runs through FP32 arithmetic in cuBLAS, not through the FP16 units.
 """
-
-
-_GFX_NAME: Final = re.compile(r"gfx([0-9a-f]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +58,8 @@ class Fleet:
     """What is drawn at full clock over it; NaN where only the usual is known."""
     capability: Floats
     """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
-    amd_target: Codes
-    """AMD's target as a number, e.g. 0x942 for `gfx942`; 0 for other vendors."""
+    generation: Codes
+    """Index into `GENERATIONS`."""
     has_hbm: Mask
     """HBM rather than GDDR or LPDDR."""
     memory_kind: Codes
@@ -91,30 +88,25 @@ def build_fleet(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fle
     def values(name: str) -> Floats:
         return np.array([getattr(gpu, name) for gpu in gpus], dtype=np.float64)
 
+    same = "l2_cache_bytes sm_count fp32_lanes_per_sm shared_memory_per_sm_bytes registers_per_sm tdp_w warp_size"
     return Fleet(
+        **{name: values(name) for name in same.split()},
         gpus=tuple(gpus),
         bandwidth_bytes_per_s=values("memory_bandwidth_bytes_per_s"),
-        l2_cache_bytes=values("l2_cache_bytes"),
-        sm_count=values("sm_count"),
         clock_hz=values("boost_clock_hz"),
         clock_headroom=np.array([clock_headroom(gpu) for gpu in gpus], dtype=np.float64),
         base_clock_hz=np.array([gpu.base_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
         matrix_clock_hz=np.array([gpu.matrix_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
-        fp32_lanes_per_sm=values("fp32_lanes_per_sm"),
         threads_per_sm=values("max_threads_per_sm"),
-        shared_memory_per_sm_bytes=values("shared_memory_per_sm_bytes"),
-        registers_per_sm=values("registers_per_sm"),
-        tdp_w=values("tdp_w"),
         power_ratio=np.array([(gpu.power_cap_w or gpu.tdp_w) / gpu.tdp_w for gpu in gpus], dtype=np.float64),
         drawn_ratio=np.array([np.nan if gpu.drawn_ratio is None else gpu.drawn_ratio for gpu in gpus]),
-        capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
-        amd_target=np.array([_amd_target(gpu) for gpu in gpus], dtype=np.int64),
+        capability=np.array([float(gpu.compute_capability) if gpu.vendor == "NVIDIA" else 0.0 for gpu in gpus]),
+        generation=np.array([generation_code(gpu) for gpu in gpus], dtype=np.int64),
         has_hbm=np.array([is_hbm(gpu.memory_type) for gpu in gpus], dtype=bool),
         memory_kind=np.array([memory_kind(gpu.memory_type) for gpu in gpus], dtype=np.int64),
         has_inline_ecc=np.array([has_inline_ecc(gpu) for gpu in gpus], dtype=bool),
         l2_ratio=np.ones(len(gpus)),
         launch_ratio=np.ones(len(gpus)),
-        warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
         fabric=build_fabric(gpus, nodes),
@@ -160,15 +152,6 @@ def scale_rates(fleet: Fleet, clock: Floats, bandwidth: Floats, l2: Floats, laun
         launch_ratio=fleet.launch_ratio * launch,
         flops_per_s={rate: flops * clock for rate, flops in fleet.flops_per_s.items()},
     )
-
-
-def _capability(gpu: Gpu) -> float:
-    return float(gpu.compute_capability) if gpu.vendor == "NVIDIA" else 0.0
-
-
-def _amd_target(gpu: Gpu) -> int:
-    found = _GFX_NAME.fullmatch(gpu.compute_capability)
-    return int(found[1], 16) if found else 0
 
 
 def _effective_rate(gpu: Gpu, rate: Rate) -> float:

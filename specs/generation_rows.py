@@ -1,13 +1,20 @@
-"""The generations of GPU that are known, a table of `generations.toml` each; `generations` finds that of a GPU."""
+"""The generations of GPU that are known, a table of `generations.toml` each; `generations` says what GPUs have of it.
 
+A capability beyond the last row counts as that row's generation.
+"""
+
+from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ..records import dataclass
 from .attention_kernels import AttentionKernel
-from .documents import Entry, read_toml
+from .documents import Entry
+from .gpu import Gpu
 from .product_kernels import QuantizedKernels, SgemmKernels
+from .shipped import read_shipped
 
 UNLIMITED: Final = 2**31
 
@@ -84,7 +91,7 @@ class Generation:
 
 def _read_rows() -> tuple[dict[str, Generation], Entry]:
     """Return the generations of `generations.toml` by name, and the document."""
-    document = read_toml(Path(__file__).with_name("generations.toml"))
+    document = read_shipped(Path(__file__).with_name("generations.toml"))
     tables = {row["name"]: row for group in ("nvidia", "amd", "other") for row in document[group]}
     parts: dict[str, Callable[[Any], Any]] = {
         "process": lambda name: ProcessNode(**document["process"][name]),
@@ -109,4 +116,27 @@ ROWS, _DOCUMENT = _read_rows()
 NVIDIA: Final = tuple(ROWS[row["name"]] for row in _DOCUMENT["nvidia"])
 AMD: Final = tuple(ROWS[row["name"]] for row in _DOCUMENT["amd"])
 UNKNOWN: Final = ROWS["of another vendor"]
-AMD_TARGETS: Final = {int(number, 16): ROWS[name] for number, name in _DOCUMENT["amd_targets"].items()}
+GENERATIONS: Final = (UNKNOWN, *NVIDIA, *AMD)
+"""In the order of `Fleet.generation`."""
+_CODES: Final = {row.name: code for code, row in enumerate(GENERATIONS)}
+_EDGES: Final = [float(row.starts_at) for row in NVIDIA]
+
+
+@lru_cache(maxsize=256)
+def generation_at(compute_capability: str) -> Generation:
+    """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`.
+
+    >>> generation_at("9.0").name
+    'Hopper'
+    """
+    for row in AMD:
+        if compute_capability.startswith(row.starts_at):
+            return row
+    is_number = compute_capability.replace(".", "", 1).isdecimal()
+    return GENERATIONS[bisect_right(_EDGES, float(compute_capability)) if is_number else 0]
+
+
+def generation_code(gpu: Gpu) -> int:
+    """Return the index into `GENERATIONS` of a GPU's; a capability that is a number says it of NVIDIA's alone."""
+    code = _CODES[generation_at(gpu.compute_capability).name]
+    return code if gpu.vendor == "NVIDIA" or code > len(NVIDIA) else 0

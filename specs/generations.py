@@ -1,10 +1,8 @@
 """Which generation of GPU a compute capability or an architecture means, and what the GPUs of a fleet have of it.
 
-The one place where these are compared with anything: what a new architecture changes is its row in `generation_rows`.
-A capability beyond the last row counts as that row's generation.
+Nothing else compares these with anything but `generation_rows`: what a new architecture changes is its row there.
 """
 
-from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -13,14 +11,10 @@ from ..arrays import Codes, Floats, Mask
 from ..records import dataclass
 from .attention_kernels import AttentionKernel
 from .fleet import Fleet
-from .generation_rows import AMD, AMD_TARGETS, NVIDIA, ROWS, UNKNOWN, Generation
+from .generation_rows import AMD, GENERATIONS, NVIDIA, ROWS, UNKNOWN, Generation, generation_at
 from .gpu import Gpu
 
 _KindT = TypeVar("_KindT", Mask, Codes, Floats)
-_ROWS: Final = (UNKNOWN, *NVIDIA, *AMD)
-_EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
-_AMD_EDGES: Final = np.array(list(AMD_TARGETS))
-_AMD_ROWS: Final = np.array([_ROWS.index(row) for row in AMD_TARGETS.values()])
 
 ARCHITECTURES: Final = (
     *("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"),
@@ -29,20 +23,6 @@ ARCHITECTURES: Final = (
 """Names that the catalogue's architectures begin with; the first that fits counts."""
 AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
 """What names of AMD's architectures begin with."""
-
-
-@lru_cache(maxsize=256)
-def generation_at(compute_capability: str) -> Generation:
-    """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`.
-
-    >>> generation_at("9.0").name
-    'Hopper'
-    """
-    for row in AMD:
-        if compute_capability.startswith(row.starts_at):
-            return row
-    is_number = compute_capability.replace(".", "", 1).isdecimal()
-    return _ROWS[np.searchsorted(_EDGES, float(compute_capability) if is_number else 0.0, side="right")]
 
 
 def why_untested(gpu: Gpu) -> str | None:
@@ -87,13 +67,6 @@ def is_of_amd(architecture: str | None) -> bool:
     return (architecture or "").startswith(AMD_ARCHITECTURES)
 
 
-def _row(fleet: Fleet) -> Codes:
-    """Return the index into `_ROWS` of each GPU."""
-    row = np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
-    amd = _AMD_ROWS[np.searchsorted(_AMD_EDGES, fleet.amd_target, side="right") - 1]
-    return np.where(fleet.amd_target > 0, amd, row).astype(np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class _Column(Generic[_KindT]):
     """Look up what the generation of each GPU of a fleet has."""
@@ -101,20 +74,20 @@ class _Column(Generic[_KindT]):
     by_row: _KindT
 
     def __call__(self, fleet: Fleet) -> _KindT:
-        found: _KindT = self.by_row[_row(fleet)]
+        found: _KindT = self.by_row[fleet.generation]
         return found
 
 
 def _is_of(*rows: Generation) -> _Column[Mask]:
-    return _Column(np.array([any(row is one for one in rows) for row in _ROWS]))
+    return _Column(np.array([any(row is one for one in rows) for row in GENERATIONS]))
 
 
 def _having(name: str) -> _Column[Mask]:
     """Return which GPUs have what a field of `Generation` says."""
-    return _Column(np.array([bool(getattr(row, name)) for row in _ROWS]))
+    return _Column(np.array([bool(getattr(row, name)) for row in GENERATIONS]))
 
 
-generation_codes: Final[_Column[Codes]] = _Column(np.arange(len(_ROWS)))
+generation_codes: Final[_Column[Codes]] = _Column(np.arange(len(GENERATIONS)))
 """A number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with."""
 is_nvidia: Final = _is_of(*NVIDIA)
 is_amd: Final = _is_of(*AMD)
@@ -127,7 +100,7 @@ is_blackwell: Final = _is_of(ROWS["Blackwell of data centres"], ROWS["Blackwell 
 """Of data centres."""
 is_async: Final = _having("is_async")
 """Matrix units are fed asynchronously: Hopper and data-centre Blackwell."""
-has_serving_kernels: Final = _is_of(*(row for row in _ROWS if row not in (*NVIDIA[:4], ROWS["RDNA2"])))
+has_serving_kernels: Final = _is_of(*(row for row in GENERATIONS if row not in (*NVIDIA[:4], ROWS["RDNA2"])))
 """vLLM and its like have kernels for it: since Volta, and not RDNA2."""
 prefers_composable_kernel: Final = _is_of(ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines take CK's attention there, Triton's on others of AMD."""
@@ -145,20 +118,20 @@ converts_fp8_fast: Final = _having("converts_fp8_fast")
 """Kernels that widen FP8 operands keep up with their loads."""
 has_tf32: Final = _having("has_tf32")
 """Matrix units take TF32."""
-sgemm_kernels: Final[_Column[Codes]] = _Column(np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64))
+sgemm_kernels: Final[_Column[Codes]] = _Column(np.array([row.sgemm_kernels for row in GENERATIONS]))
 """`SgemmKernels`."""
-quantized_kernels: Final[_Column[Codes]] = _Column(np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64))
+quantized_kernels: Final[_Column[Codes]] = _Column(np.array([row.quantized_kernels for row in GENERATIONS]))
 """`QuantizedKernels`."""
-matrix_energy: Final[_Column[Floats]] = _Column(np.array([row.matrix_energy for row in _ROWS]))
+matrix_energy: Final[_Column[Floats]] = _Column(np.array([row.matrix_energy for row in GENERATIONS]))
 """Energy per FLOP on matrix units over what the process and the units' size say."""
-l2_width: Final[_Column[Floats]] = _Column(np.array([row.l2_width for row in _ROWS]))
+l2_width: Final[_Column[Floats]] = _Column(np.array([row.l2_width for row in GENERATIONS]))
 """Bytes per clock and multiprocessor of the second-level cache over those of the vendor's newest."""
-_ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_ratio for row in _ROWS]))
-_CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in _ROWS]))
+_ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_ratio for row in GENERATIONS]))
+_CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in GENERATIONS]))
 _IS_OF_DATA_CENTRES: Final = _is_of(ROWS["Blackwell of data centres"])
 _ULTRA: Final = 10.3
 """Compute capability of B300 and GB300."""
-_ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
+_ATTENTION: Final = np.array([[kernel in row.attention for row in GENERATIONS] for kernel in AttentionKernel])
 _MAY_PERSIST: Final = _is_of(
     ROWS["Volta"], *(row for row in NVIDIA[5:] if row not in (ROWS["Turing"], ROWS["Ampere GA10x"]))
 )
@@ -184,7 +157,7 @@ def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
     >>> has_attention(np.array([[AttentionKernel.FLASH3]]), fleet)
     array([[ True, False]])
     """
-    return np.asarray(_ATTENTION[kernel, _row(fleet)])
+    return np.asarray(_ATTENTION[kernel, fleet.generation])
 
 
 def has_persistent_layers(fleet: Fleet) -> Mask:

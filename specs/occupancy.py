@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records import dataclass
-from .generation_rows import UNLIMITED
-from .generations import generation_at
+from .generation_rows import UNLIMITED, generation_at
 from .gpu import Gpu
 
 IntArray = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask, at_rows, share_busy_time
+from ...arrays import Floats, Mask, at_rows, distinct, share_busy_time
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import Trace
@@ -353,9 +353,9 @@ def _count_sure_ops(trace: Trace, window: Window) -> tuple[int, int]:
     """
     if not trace.quality.bytes_lost or not len(window.kernel_rows):
         return 0, 0
-    owners = np.unique(trace.kernels.op[trace.kernels.op >= 0])
+    owners = distinct(trace.kernels.op[trace.kernels.op >= 0])
     is_sure = np.zeros(len(trace.strings), dtype=bool)
-    for name in np.unique(trace.ops.name[owners]).tolist():
+    for name in distinct(trace.ops.name[owners]).tolist():
         is_sure[name] = family_of(trace.strings[name]) in _SURE_FAMILIES
     rows = window.op_rows[is_sure[trace.ops.name[window.op_rows]]]
     return len(rows), int(np.isin(rows, owners).sum())

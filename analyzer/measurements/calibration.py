@@ -323,7 +323,7 @@ def fit_calibration(
         raise ValueError(f"{problem_count(problems)} measurements are too few to calibrate with; give {FEWEST_POINTS}")
     estimate = simulate(fitted, problems, fleet)
     time_ns, kind = corrected_ns(fitted, estimate), kind_of(fitted.model, problems)
-    described = descriptors(problems, time_ns, estimate.features)
+    described = descriptors(problems, time_ns, estimate.described())
     columns = np.flatnonzero(described.std(axis=0) > LEAST_DEVIATION)
     described = described[:, columns]
     mean, scale = described.mean(axis=0), described.std(axis=0)
@@ -370,5 +370,5 @@ def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Problems, 
     """Return predicted times with the correction."""
     estimate = simulate(fitted, problems, fleet)
     time_ns = corrected_ns(fitted, estimate)
-    described = descriptors(problems, time_ns, estimate.features)
+    described = descriptors(problems, time_ns, estimate.described())
     return time_ns * correction_factor(calibration, described, kind_of(fitted.model, problems))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...records import dataclass
-from ...specs.generations import generation_at
+from ...specs.generation_rows import generation_at
 from ...specs.gpu import Gpu
 from .use import MemoryUse
 

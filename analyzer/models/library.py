@@ -159,8 +159,9 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
     estimate = fitted.model.simulate(problems, fleet, known.values, None)
     time_ns = corrected_ns(fitted, estimate)
     group = group_of(fitted.model, problems)
-    width = half_width(fitted.interval, group, time_ns, known.width_factor)
-    anchored = fitted.anchored_half_width[group] * factor_of(group, known.width_factor)
+    factor = factor_of(group, known.width_factor)
+    width = half_width(fitted.interval, group, time_ns, factor)
+    anchored = fitted.anchored_half_width[group] * factor
     if estimate.unstated is not None:
         width, anchored = np.hypot(width, estimate.unstated), np.hypot(anchored, estimate.unstated)
     return Predicted(
@@ -175,7 +176,7 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
 def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Problems, fleet: Fleet) -> Floats:
     """Return the factor on each problem's time on each GPU of a fleet of calibrated ones, as the problems broadcast."""
     estimate, kinds = simulate(fitted, problems, fleet), kind_of(fitted.model, problems)
-    found = descriptors(problems, corrected_ns(fitted, estimate), estimate.features)
+    found = descriptors(problems, corrected_ns(fitted, estimate), estimate.described())
     if found.ndim == 2:  # one GPU per problem
         rows = zip(fleet.gpus, found, kinds, strict=True)
         return np.array([correction_factor(known[gpu.name], row, kind) for gpu, row, kind in rows])

@@ -145,8 +145,10 @@ _BY_DIMS: Final = {dims: tuple(row for row in _ROWS if row.dims is dims) for dim
 
 def model_of(work: Work, rate: Rate) -> OpModel | None:
     """Return the model that covers a work; None where there is none."""
-    rows = _BY_DIMS.get(type(work.dims), _BY_DIMS[None])
-    return next((row for row in rows if row.covers(work, rate)), None)
+    for row in _BY_DIMS.get(type(work.dims), _BY_DIMS[None]):
+        if row.covers(work, rate):
+            return row
+    return None
 
 
 def load_model(row: OpModel) -> Model[Any]:
@@ -203,18 +205,14 @@ def assign_models(
     >>> [(found.model, len(found.rows)) for found in assigned]
     [('vector', 5), ('reduction', 2), ('matmul', 5), ('attention_prefill', 1)]
     """
-    works = [None if work is None else with_distinct(with_indices(work, indices), indices) for work in works]
+    works = [work and with_distinct(with_indices(work, indices), indices) for work in works]
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
-        model = None if work is None or _is_empty(work) else model_of(work, rate)
+        # Where some dimension is 0, an op launches a kernel that does nothing, if any.
+        model = None if work is None or (work.is_matrix and work.flops <= 0) else model_of(work, rate)
         if model is not None and model.name in available:
             rows_of.setdefault(model.name, []).append(row)
     return [_assign(OP_MODELS[name], rows, works, rates) for name, rows in rows_of.items()]
-
-
-def _is_empty(work: Work) -> bool:
-    """Say whether some dimension is 0: such an op launches a kernel that does nothing, if any."""
-    return work.is_matrix and work.flops <= 0
 
 
 def _assign(

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats
+from ...arrays import Floats, row_blocks
 from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.generations import is_amd
@@ -29,6 +29,10 @@ OVERHEAD_SPREAD_NS: Final = 1000.0
 recording, 3.5 in another, of one GPU too."""
 L2_BYTES_PER_CLOCK_PER_SM: Final = 128.0
 """Upper limit on what one SM takes from the L2 cache; 118 is the most that GEMM fits have needed."""
+
+BLOCK_ROWS: Final = 512
+"""Rows computed at a time, so that intermediate arrays stay in the processor's cache
+(benchmarks/speed/times.py predict)."""
 
 
 class Limit(IntEnum):
@@ -61,17 +65,19 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
     """
     dram_ns_per_byte = 1e9 / fleet.bandwidth_bytes_per_s
     l2_ns_per_byte = 1e9 / (L2_BYTES_PER_CLOCK_PER_SM * fleet.sm_count * fleet.clock_hz * fleet.clock_headroom)
-    moved = works.moved_bytes[:, None]
-    least_ns = works.flops[:, None] * (1e9 / rate_matrix(works.rate, fleet))
-    np.maximum(least_ns, LAUNCH_FLOOR_NS, out=least_ns)
-    memory_ns = moved * dram_ns_per_byte
-    roofline_ns = np.maximum(least_ns, memory_ns)
-    least_ns /= fleet.clock_headroom
-    np.maximum(least_ns, LAUNCH_FLOOR_NS, out=least_ns)
-    memory_ns -= fleet.l2_cache_bytes * dram_ns_per_byte
-    np.maximum(least_ns, memory_ns, out=least_ns)
-    np.maximum(least_ns, moved * l2_ns_per_byte, out=least_ns)
-    return Bounds(roofline_ns=roofline_ns, lower_ns=least_ns)
+    roofline_ns, lower_ns = (np.empty((len(works.flops), len(fleet.gpus))) for _ in range(2))
+    for block in row_blocks(len(works.flops), BLOCK_ROWS):
+        moved, least_ns = works.moved_bytes[block, None], lower_ns[block]
+        np.multiply(works.flops[block, None], 1e9 / rate_matrix(works.rate[block], fleet), out=least_ns)
+        np.maximum(least_ns, LAUNCH_FLOOR_NS, out=least_ns)
+        memory_ns = moved * dram_ns_per_byte
+        np.maximum(least_ns, memory_ns, out=roofline_ns[block])
+        least_ns /= fleet.clock_headroom
+        np.maximum(least_ns, LAUNCH_FLOOR_NS, out=least_ns)
+        memory_ns -= fleet.l2_cache_bytes * dram_ns_per_byte
+        np.maximum(least_ns, memory_ns, out=least_ns)
+        np.maximum(least_ns, moved * l2_ns_per_byte, out=least_ns)
+    return Bounds(roofline_ns=roofline_ns, lower_ns=lower_ns)
 
 
 def kernel_overhead_ns(fleet: Fleet) -> Floats:

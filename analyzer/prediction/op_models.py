@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask
+from ...arrays import Floats, Mask, row_blocks
 from ...records import dataclass, replace
 from ...specs.fleet import Fleet
 from ...specs.gpu import Rate
@@ -19,8 +19,10 @@ from ..work.table import WorkTable, tabulate
 from .bounds import Bounds, bound_ops
 from .workload import GpuWorkload
 
+BLOCK_PAIRS: Final = 2**16
+"""Problems times GPUs simulated at a time: with their candidates about what the processor's cache holds."""
 BLOCK_ROWS: Final = 256
-"""Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
+"""Of these whole multiples, so that the learned correction meets the same rows together whatever the fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,18 +76,21 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     (13, 2)
     """
     shape = (count, len(fleet.gpus))
-    time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
+    time_ns, width, anchored = (np.empty(shape) for _ in range(3))
     anchor, foreign = np.full(count, np.nan), np.full(count, np.nan)
     for assignment in assignments:
-        prepared = library.prepare(assignment.model, fleet)
-        for begin in range(0, len(assignment.rows), BLOCK_ROWS):
-            block = slice(begin, begin + BLOCK_ROWS)
+        prepared, model = library.prepare(assignment.model, fleet), library.fitted[assignment.model].model
+        pairs = BLOCK_PAIRS * (len(model.class_names) if model.is_by_class else 1)
+        size = BLOCK_ROWS * max(1, pairs // (BLOCK_ROWS * max(1, len(fleet.gpus))))
+        for block in row_blocks(len(assignment.rows), size):
             rows = assignment.rows[block]
             problems = as_columns(take_problems(assignment.problems, block))
             predicted = library.predict(assignment.model, problems, fleet, prepared)
             time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
             anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
             foreign[rows] = predicted.foreign_half_width[:, 0]
+    unknown = ~covered_rows(assignments, count)
+    time_ns[unknown] = width[unknown] = anchored[unknown] = np.nan
     return ModelTimes(
         time_ns=time_ns, half_width=width, anchored_half_width=anchored, foreign_half_width=foreign, anchor=anchor
     )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask
+from ...arrays import Floats, Mask, Rows, row_blocks
 from ...formats.files.constants import read_constants
 from ...formats.trace.tables import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
@@ -27,12 +27,12 @@ from ..models.registry import Assignment
 from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
-from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
+from .bounds import BLOCK_ROWS, bound_ops, kernel_overhead_ns, with_overhead_spread
 from .limits import hold_reached
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Method, Prediction
 from .ratio_widths import cache_gap, may_be_cached, width_of
-from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
+from .ratios import RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
 
@@ -102,16 +102,17 @@ def predict_measured(
         trace=trace,
         workload=workload,
         origin=here,
-        origin_bounds=bound_ops(workload.work, here),
+        origin_bounds=source_bounds if here is origin else bound_ops(workload.work, here),
         fleet=there,
         bounds=bounds if there is fleet else bound_ops(workload.work, there),
     )
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
-    time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
-    width = ratios.half_width
+    time, method, width = ratios.factor, ratios.method, ratios.half_width
+    plain = np.flatnonzero(~modelled)
+    time[plain] = _scaled_ns(measured[plain], time[plain], fleet, origin)
     if modelled.any():
-        time[modelled], width[modelled] = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
+        _anchor(time, width, workload, (assignments, recorded), np.flatnonzero(modelled), fleet, origin, library)
     stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
     hold_reached(time, width, move, modelled & stands)
     hold_order(time, workload, stands, fleet, origin)
@@ -120,8 +121,8 @@ def predict_measured(
     _hold_bounds(time, width, bounds.lower_ns, share)
     width = _add_waiting(time, width, waiting_ns)
     is_source = np.array([gpu.name == origin.gpus[0].name for gpu in fleet.gpus], dtype=bool)
-    kept = stands[:, None] & is_source
-    time = np.where(kept, recorded_ns[:, None], time)
+    kept = np.ix_(stands, is_source)
+    time[kept] = recorded_ns[stands, None]
     if not retimed:
         method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0
     return Prediction(
@@ -139,8 +140,7 @@ def predict_measured(
 
 def _hold_bounds(time: Floats, width: Floats, lower_ns: Floats, share: Floats) -> None:
     """Widen half-widths by the overhead's spread, and hold times to their share of the bound; all [n, m] but [n]."""
-    for begin in range(0, len(time), BLOCK_ROWS):
-        block = slice(begin, begin + BLOCK_ROWS)
+    for block in row_blocks(len(time), BLOCK_ROWS):
         width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], lower_ns[block] * share[block, None], out=time[block])
 
@@ -173,38 +173,43 @@ def _scaled_ns(measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet)
     return factor
 
 
-def _anchored(
+def _anchor(
+    time: Floats,
+    width: Floats,
     workload: GpuWorkload,
     assignments: tuple[Sequence[Assignment], Sequence[Assignment]],
-    rows: Mask,
+    rows: Rows,
     fleet: Fleet,
     origin: Fleet,
     library: Library,
-) -> tuple[Floats, Floats]:
-    """Return times and half-widths of the rows that models cover, [rows, m].
+) -> None:
+    """Write times and half-widths [n, m] of the rows that models cover.
 
     `assignments`: as the targets run the ops, and as the source ran them.
     """
     asked, recorded = assignments
-    target = model_times(asked, len(rows), fleet, library)
+    count, shape = len(workload.op), (len(rows), len(fleet.gpus))
+    target = model_times(asked, count, fleet, library)
     if recorded is asked and origin.gpus[0] in fleet.gpus:
         source = target.on(fleet.gpus.index(origin.gpus[0]))
     else:
-        source = model_times(recorded, len(rows), origin, library)
-    apart, foreign = _separations(workload, rows, fleet, origin), _foreign(fleet, origin)
-    time = _anchored_ns(workload, (target, source), rows, apart, foreign)
-    width = _anchored_width(workload, target, rows, fleet, origin)
-    # What is not known of collectives, [rows, 1], that took longer than the model's interval has it. They waited for
-    # other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
-    chosen = np.flatnonzero(rows)
-    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
-    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
-    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
-    bound = width_of("link", Family.COLLECTIVE)
-    return time, np.hypot(width, np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None])
+        source = model_times(recorded, count, origin, library)
+    apart, foreign = np.broadcast_to(_separations(workload, rows, fleet, origin), shape), _foreign(fleet, origin)
+    for block in row_blocks(len(rows), BLOCK_ROWS):
+        at = rows[block]
+        time[at] = _anchored_ns(workload, (target, source), at, apart[block], foreign)
+        width[at] = _cached_width(workload, target, at, fleet, origin)
+    _widen_foreign(width, workload, target, rows, fleet, origin)
+    # What is not known of collectives that took longer than the model's interval has it. They waited for other ranks,
+    # who may hurry on another GPU or not. No wider than a plain ratio of links.
+    sent = rows[workload.is_family(Family.COLLECTIVE)[rows]]
+    if len(sent):
+        measured = workload.duration_ns[sent] / np.maximum(workload.op_share[sent], 1e-9)
+        excess = np.log(np.maximum(measured, 1.0) / source.time_ns[sent, 0]) - source.half_width[sent, 0]
+        width[sent] = np.hypot(width[sent], np.clip(excess, 0.0, width_of("link", Family.COLLECTIVE))[:, None])
 
 
-def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
+def _separations(workload: GpuWorkload, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
     """Return how far the GPUs are from the source, [m], or for each row, [rows, m]: what ranks send each other knows
     links alone, so that between equal ones all that the source taught carries over."""
     apart = separations(fleet, origin)
@@ -229,7 +234,7 @@ def _foreign(fleet: Fleet, origin: Fleet) -> Mask:
 
 
 def _anchored_ns(
-    workload: GpuWorkload, models: tuple[ModelTimes, ModelTimes], rows: Mask, apart: Floats, foreign: Mask
+    workload: GpuWorkload, models: tuple[ModelTimes, ModelTimes], rows: Rows, apart: Floats, foreign: Mask
 ) -> Floats:
     """Return the times [rows, m] of measured kernels, moved by their op's model; `models`: of targets and source.
 
@@ -245,34 +250,41 @@ def _anchored_ns(
     return np.asarray(target.time_ns[rows] * carried * share)
 
 
-def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
-    """Return the half widths [rows, m] of anchored times.
+def _cached_width(workload: GpuWorkload, target: ModelTimes, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return the half widths [rows, m] of anchored times between GPUs of one vendor.
 
     What is bound by memory may have found its bytes in the cache on one GPU and not on the other.
-    Between vendors those of a model that learned them from pairs of their chips; without such pairs, no narrower than
+    """
+    width = target.anchored_half_width[rows]
+    moving = np.flatnonzero(~workload.is_varying[rows] & ~workload.is_family(Family.COLLECTIVE)[rows])
+    cached = may_be_cached(workload.duration_ns[rows[moving]], fleet, origin)
+    width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
+    return width
+
+
+def _widen_foreign(
+    width: Floats, workload: GpuWorkload, target: ModelTimes, rows: Rows, fleet: Fleet, origin: Fleet
+) -> None:
+    """Widen half widths [n, m] of anchored times of some rows on GPUs of another vendor than the source.
+
+    Those of a model that learned them from pairs of their chips; without such pairs, no narrower than
     those of a plain ratio, and on GPUs like which none was measured the widest of all these.
     """
-    width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
-    is_collective = workload.is_family(Family.COLLECTIVE)[rows]
-    moving = np.flatnonzero(~workload.is_varying[rows] & ~is_collective)
-    cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
-    width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
     foreign = np.flatnonzero(_foreign(fleet, origin))
     if not len(foreign):
-        return width
+        return
     abroad = take_gpus(fleet, foreign)
     untested = is_untested(abroad)
-    chosen, is_varying = np.flatnonzero(rows), workload.is_varying[rows]
+    is_collective, is_varying = workload.is_family(Family.COLLECTIVE)[rows], workload.is_varying[rows]
     rules = (("bound", is_varying), ("link", is_collective), ("wave", ~is_varying & ~is_collective))
-    for rule, mine in ((RULE_OF[name], mine) for name, mine in rules):
-        families = [workload.family[row] for row in chosen[mine].tolist()]
+    for rule, mine in ((RULE_OF[name], rows[mine]) for name, mine in rules):
+        families = [workload.family[row] for row in mine.tolist()]
         factor = np.ones((len(families), len(foreign)))
-        plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, abroad, origin)
-        here = np.ix_(mine, foreign)
+        plain = ratio_half_widths(rule, families, workload.duration_ns[mine], factor, abroad, origin)
+        here, learned = np.ix_(mine, foreign), target.foreign_half_width[mine, None]
         widest = np.fmax(width[here], plain)
-        known = np.where(np.isnan(learned[mine]), widest, learned[mine])
-        width[here] = np.where(untested, np.fmax(widest, learned[mine]), known)
-    return width
+        known = np.where(np.isnan(learned), widest, learned)
+        width[here] = np.where(untested, np.fmax(widest, learned), known)
 
 
 _SHAPE_METHODS: Final = (

@@ -7,22 +7,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Codes, Floats, Mask, Rows, group_rows
+from ...arrays import Codes, Floats, Mask, Rows, group_rows, row_blocks
 from ...formats.trace.column import Column
 from ...formats.trace.tables import KernelKind, Trace
 from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.occupancy import resident_blocks
 from ..work import Family
-from .bounds import Bounds, kernel_overhead_ns, rate_matrix
+from .bounds import BLOCK_ROWS, Bounds, kernel_overhead_ns, rate_matrix
 from .prediction import METHODS, Method
 from .ratio_widths import HalfWidth, by_distance, by_distance_or_cache, by_host_or_node, memory_rates, width_of
 from .wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from .workload import GpuWorkload
-
-BLOCK_ROWS: Final = 512
-"""Rows computed at a time, so that intermediate arrays stay in the processor's cache
-(benchmarks/speed/times.py predict)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,16 +94,17 @@ def move_by_ratios(move: Move, modelled: Mask) -> Ratios:
     number, reason = choose_rules(_gather_facts(move, modelled))
     shape = (len(number), len(move.fleet.gpus))
     factor, method, half_width = np.empty(shape), np.empty(shape, dtype=np.int8), np.empty(shape)
+    unmodelled = METHODS.index(Method.UNMODELLED)
     for position, rule in enumerate(RULES):
         everywhere = np.flatnonzero(number == position)
-        for begin in range(0, len(everywhere), BLOCK_ROWS):
-            rows = everywhere[begin : begin + BLOCK_ROWS]
+        for block in row_blocks(len(everywhere), BLOCK_ROWS):
+            rows = everywhere[block]
             found = np.broadcast_to(rule.factor(move, rows), (len(rows), shape[1]))
             families = [workload.family[row] for row in rows.tolist()]
             width = ratio_half_widths(rule, families, workload.duration_ns[rows], found, move.fleet, move.origin)
-            factor[rows], method[rows], half_width[rows] = found, METHODS.index(rule.method), width
-    unknown = ~np.isfinite(factor)
-    factor[unknown], method[unknown], half_width[unknown] = 1.0, METHODS.index(Method.UNMODELLED), np.nan
+            known = np.isfinite(found)
+            factor[rows], half_width[rows] = np.where(known, found, 1.0), np.where(known, width, np.nan)
+            method[rows] = np.where(known, METHODS.index(rule.method), unmodelled)
     return Ratios(factor=factor, method=method, half_width=half_width, reason=reason)
 
 
@@ -130,7 +127,8 @@ def ratio_half_widths(
     """Return the half widths [n, m] of times that a rule moved by `factor` [n, m]; NaN where it has none."""
     if rule.half_width is None:
         return np.full(factor.shape, np.nan)
-    width = np.array([width_of(rule.name, family) for family in families])
+    known = {family: width_of(rule.name, family) for family in set(families)}
+    width = np.array([known[family] for family in families])
     return rule.half_width(width, measured_ns, factor, fleet, origin)
 
 
@@ -223,11 +221,13 @@ def boundedness(move: Move, rows: Rows) -> Floats:
     moved = _moved_bytes(move, rows)
     spent = move.workload.duration_ns[rows] - kernel_overhead_ns(move.origin)
     reached = reached_boundedness(moved, spent, memory_rates(move.origin).dram)
-    usual = np.where(move.workload.is_family(Family.OPTIMIZER)[rows], UPDATE_SHARE, UNREAD_SHARE)
-    names, at = np.unique(move.trace.kernels.name[move.workload.kernel[rows]], return_inverse=True)
+    is_unread = ~(moved > 0)
+    unread = rows[is_unread]
+    usual = np.where(move.workload.is_family(Family.OPTIMIZER)[unread], UPDATE_SHARE, UNREAD_SHARE)
+    names, at = np.unique(move.trace.kernels.name[move.workload.kernel[unread]], return_inverse=True)
     streams = [_STREAMS.search(move.trace.strings[name]) is not None for name in names.tolist()]
-    usual = np.where(np.array(streams, dtype=bool)[at], STREAM_SHARE, usual)
-    return np.where(moved > 0, reached, usual)[:, None]
+    reached[is_unread] = np.where(np.array(streams, dtype=bool)[at], STREAM_SHARE, usual)
+    return reached[:, None]
 
 
 def memory_ratio(move: Move, rows: Rows) -> Floats:

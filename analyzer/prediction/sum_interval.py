@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats
+from ...arrays import Floats, Mask
 from ...records import dataclass, replace
 from ..work import Family
 from .prediction import METHODS, Method, Prediction
@@ -64,6 +64,14 @@ def row_changes(prediction: Prediction) -> Changes:
         joint_fall=np.minimum(np.hypot(fall, down), to_bound),
         joint_rise=np.hypot(rise, up),
     )
+
+
+def busy_half_width(prediction: Prediction, family: Sequence[Family | None], rows: Mask) -> Floats:
+    """Return the 90 % half-width, natural log, of the GPU-busy time of some rows together, [m]; NaN: not known."""
+    low, high = busy_interval_ns(replace(prediction, weight=prediction.weight * rows), family)
+    width = np.full(len(low), np.nan)
+    np.divide(high, np.maximum(low, 1e-9), out=width, where=high > 0)
+    return np.asarray(np.log(np.maximum(width, 1.0)) / 2.0)
 
 
 def busy_interval_ns(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Mask, Rows, at_rows, group_rows, share_busy_time
+from ...arrays import Floats, Mask, Rows, at_rows, distinct, group_rows, share_busy_time
 from ...formats.trace.column import Column, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import KernelKind, Meta, Trace
@@ -56,7 +56,8 @@ def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask, wri
     last = _last_touch(storage, at)
     is_read = ~trace.operands.is_output[used].astype(bool)
     use = storage * len(ops)
-    is_late = writes_last[last] & np.isin(use + last, (use + at)[~is_read])
+    written = distinct((use + at)[~is_read])
+    is_late = writes_last[last] & (at_rows(written, np.searchsorted(written, use + last)) == use + last)
     between = np.where(is_late, 0.0, np.maximum(moved_bytes[last] - moved_bytes[at], 0.0) / 2)
     since = before[at] - after[last] + between
     since = np.where(last < at, since, since + total)

@@ -56,7 +56,7 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
     if trace.meta.iteration is not None:
         recorded = recorded[recorded == trace.meta.iteration]
     idle = recorded[~np.isin(recorded, working_iterations(trace))]
-    evaluating = np.intersect1d(idle, busy_iterations(trace.iterations, work_done(trace)))
+    evaluating = idle[np.isin(idle, busy_iterations(trace.iterations, work_done(trace)))]
     recorded_rows, idle_rows, evaluating_rows = (tuple(rows.tolist()) for rows in (recorded, idle, evaluating))
     found = IterationChoice(recorded=recorded_rows, idle=idle_rows, evaluating=evaluating_rows)
     left_out = trace.quality.iterations_left_out

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, distinct
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, build_table, renumber, row_count, take_rows
 from ...formats.trace.cut import list_kinds
@@ -234,7 +234,7 @@ def _contents(trace: Trace) -> str:
 def _count_ops(trace: Trace, rows: Rows | None = None) -> str:
     """Count ops, and say which they are where that is soon said: `4 ops (aten::empty)`."""
     names = trace.ops.name if rows is None else trace.ops.name[rows]
-    known = [trace.strings[name] for name in np.unique(names).tolist()]
+    known = [trace.strings[name] for name in distinct(names).tolist()]
     shown = f" ({', '.join(known)})" if 0 < len(known) <= _SHOWN_NAME_COUNT else ""
     return f"{_count(len(names), 'op')}{shown}"
 

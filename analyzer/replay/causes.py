@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Rows, at_rows
+from ...arrays import Floats, Rows, at_rows, row_blocks
 from ...records import dataclass
 from ..graph.graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from ..graph.rules import LANE, RELEASE, lane_firsts
@@ -119,7 +119,7 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
     `end_ns` holds the ends of all nodes there, [n, m]; the iteration lasts from `since_ns` to `until_ns`, [m] each.
     """
     count = max(1, _BATCH_VALUES // max(1, len(_replayed(graph, end_ns))))
-    batches = [slice(begin, begin + count) for begin in range(0, len(since_ns), count)]
+    batches = list(row_blocks(len(since_ns), count))
     parts = [
         # Rows are taken of a view: `take` would copy all of it each time.
         _divide(graph, on_gpus(timing, batch), end_ns[:, batch], since_ns[batch], until_ns[batch])

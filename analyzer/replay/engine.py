@@ -195,7 +195,7 @@ def _lead_lanes(graph: Graph, begin: Rows, stop: Rows, most_rows: int) -> Rows:
     of_node[rows[inside]] = np.tile(group[~single], _LONGEST_LANE)[inside]
     meets = of_node[graph.edges.source]
     meets = meets[(meets > 0) & (meets == of_node[graph.edges.target])]
-    return np.flatnonzero(leads | np.isin(group, np.unique(meets)))
+    return np.flatnonzero(leads | np.isin(group, meets))
 
 
 def _scan_lanes(bound: Floats, step: Floats, width: int, *, on_gpu: bool) -> None:

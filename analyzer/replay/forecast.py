@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows, at_rows
+from ...arrays import Floats, Rows, at_rows, row_blocks
 from ...formats.trace.tables import Trace
 from ...records import dataclass, replace
 from ...specs.gpu import Gpu
@@ -205,7 +205,7 @@ def forecast(
         _forecast_block(
             iterations, graph, runs, near, on_gpus(timing, columns), _select(spread, columns), loop_host_ratio
         )
-        for columns in (slice(begin, begin + block) for begin in range(0, count, block))
+        for columns in row_blocks(count, block)
     ]
     return Forecast(
         timing=timing,

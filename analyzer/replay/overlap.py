@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Rows, distinct
+from ...arrays import Floats, Rows, distinct, row_blocks
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from ..graph.graph import Graph, NodeKind, Runs
@@ -84,7 +84,7 @@ def slowed_timing(
     found = np.ones(shape, dtype=np.float32) if timing.stretch is None else timing.stretch.copy()
     given = found[kernels]
     block = max(1, _BLOCK_VALUES // max(1, len(nodes.row)))
-    for columns in (slice(begin, begin + block) for begin in range(0, shape[1], block)):
+    for columns in row_blocks(shape[1], block):
         part = on_gpus(timing, columns)
         for _ in range(rounds):
             end = replay(graph, part, runs=runs)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, distinct
 from ...formats.perfetto.timeline import crossing_levels
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import KernelKind, Trace
@@ -337,7 +337,7 @@ def _families(side: TimelineSide, nodes: Rows) -> npt.NDArray[np.int8]:
     code = {family: number for number, family in enumerate(FAMILIES)}
     rows = side.graph.nodes.row[nodes]
     by_name = np.full(len(trace.strings) + 1, NOTHING, dtype=np.int8)
-    for name in np.unique(trace.kernels.name[rows]).tolist():
+    for name in distinct(trace.kernels.name[rows]).tolist():
         family = family_of_kernel(trace.strings[name])
         by_name[name] = NOTHING if family is None else code[family]
     found = by_name[trace.kernels.name[rows]]

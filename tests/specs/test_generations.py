@@ -13,12 +13,13 @@ from wavecast.arrays import Mask
 from wavecast.specs import generations
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
-from wavecast.specs.generations import generation_at, generation_of
+from wavecast.specs.generation_rows import generation_at
+from wavecast.specs.generations import generation_of
 from wavecast.specs.product_kernels import SgemmKernels
 
-HOMES = {"specs.generations", "specs.match"}
+HOMES = {"specs.generation_rows", "specs.generations", "specs.match"}
 """Of these, `match` compares what a framework reports with an entry."""
-NAMES = {"capability", "compute_capability", "architecture", "amd_target"}
+NAMES = {"capability", "compute_capability", "architecture"}
 COMPARING = {"startswith", "endswith", "searchsorted", "digitize", "partition", "split"}
 
 

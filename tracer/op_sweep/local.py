@@ -13,7 +13,7 @@ from ...errors import InputError, OutputError, UnknownGpuError, parameter
 from ...formats.files.destinations import check_destinations
 from ...formats.measured.ops_file import MeasuredOps, read_ops, save_ops
 from ...formats.trace.version import __version__
-from ...specs.generations import generation_at
+from ...specs.generation_rows import generation_at
 from ...specs.gpu import Catalog
 from ...specs.match import find_gpu, find_gpus, match_device
 from .sweep import Sweep

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, distinct
 from ....records import dataclass, replace
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
@@ -86,7 +86,7 @@ class Chances:
             return np.arange(len(self.time))
         low = np.where(self.may, -FAR * self.errors.deviation, np.inf)
         ends = (low + self.time, low + self.time + self.price)
-        return np.unique(np.concatenate([np.argsort(end)[: MOST_DRAWN // 2] for end in ends]))  # NaN comes last
+        return distinct(np.concatenate([np.argsort(end)[: MOST_DRAWN // 2] for end in ends]))  # NaN comes last
 
     def _first(self, value: Floats, near: Rows, drawn: Draws) -> Floats:
         chance, is_among = np.zeros(len(value)), (self.may & ~np.isnan(value))[near]

@@ -140,7 +140,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     shares = (rounds_ns / total, l2_ns / total, memory.dram_ns / total, floor / time)
     return Estimate(
         time_ns=time,
-        features=_features(problems, fleet, kernel, memory, splits, time, shares),
+        features=lambda: _features(problems, fleet, kernel, memory, splits, time, shares),
         sizes=sizes,
         choice=choice,
     )

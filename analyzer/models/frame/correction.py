@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles
+from ....arrays import Codes, Floats, Singles, row_blocks
 from ....records import dataclass
 from .problems import Problems, problem_columns
 
@@ -83,8 +83,7 @@ def correction_factor(calibration: Calibration, described: Floats, kinds: Codes)
     log_factor = (design @ calibration.coefficients + _kind_offset(calibration, kinds)).ravel()
     rows = design.reshape(-1, design.shape[-1])[:, 1:]
     flat = np.broadcast_to(kinds, design.shape[:-1]).ravel()
-    for start in range(0, len(rows), _BLOCK_ROW_COUNT):
-        block = slice(start, start + _BLOCK_ROW_COUNT)
+    for block in row_blocks(len(rows), _BLOCK_ROW_COUNT):
         near = proximity(rows[block], calibration.taught, calibration.reach)
         alike = likeness(near, flat[block], calibration.taught_kinds, calibration.other_kind_ratio)
         log_factor[block] += alike @ calibration.weights
@@ -125,8 +124,7 @@ def correct(network: Network, features: Floats) -> Floats:
     flat = features.reshape(-1, features.shape[-1])
     hidden = np.clip((flat.astype(np.float32) - network.mean) / network.scale, -CLIP, CLIP)
     output = np.empty(len(hidden), dtype=np.float32)
-    for begin in range(0, len(hidden), CHUNK_ROWS):
-        chunk = slice(begin, begin + CHUNK_ROWS)
+    for chunk in row_blocks(len(hidden), CHUNK_ROWS):
         output[chunk] = _forward(network, hidden[chunk])
     bounded = np.clip(np.nan_to_num(output) * network.shrink, -network.limit, network.limit)
     return np.asarray(bounded.reshape(features.shape[:-1]), dtype=np.float64)

@@ -107,16 +107,16 @@ def separations(fleet: Fleet, other: Fleet) -> Floats:
 
 def size_class(time_ns: Floats) -> Codes:
     """Return the size class of a predicted time."""
-    found = np.zeros(np.shape(time_ns), dtype=np.int64)
+    found = np.zeros(np.shape(time_ns), dtype=np.int8)
     for edge in SIZE_EDGES_NS:
         found += time_ns > edge
-    return found
+    return found.astype(np.int64)
 
 
 def half_width(table: IntervalTable, group: Codes, time_ns: Floats, factor: Floats) -> Floats:
-    """Return the half-width of each prediction, natural log; `factor` is `width_factors`; the arrays broadcast."""
+    """Return the half-width of each prediction, natural log; `factor` is `factor_of`; the arrays broadcast."""
     place = group * table.half_width.shape[1] + size_class(time_ns)
-    return np.asarray(table.half_width.ravel().take(place) * factor_of(group, factor))
+    return np.asarray(table.half_width.ravel().take(place) * factor)
 
 
 def factor_of(group: Codes, factor: Floats) -> Floats:

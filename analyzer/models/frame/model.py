@@ -18,9 +18,9 @@ class Estimate:
 
     time_ns: Floats
     """Kernel time: on the GPU, without the host's launch."""
-    features: Floats
+    features: Floats | Callable[[], Floats]
     """What tells problems on one GPU apart, dimensionless, [..., f]: measurements there speak for others like them
-    (`measurements/gaussian_process`); f may be 0."""
+    (`measurements/gaussian_process`); f may be 0. Where they take long, what returns them."""
     sizes: Floats | None = None
     """What the learned correction sees, [..., s]: sizes of the problems alone. It is the same on every GPU, so that no
     better GPU is slower by it. None: no correction; NaN: none of that problem."""
@@ -31,6 +31,10 @@ class Estimate:
     Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""
     unstated: Floats | None = None
     """90 % half-width, natural log, of what a machine's description leaves open, beside what GPUs left out show."""
+
+    def described(self) -> Floats:
+        """Return the features."""
+        return self.features() if callable(self.features) else self.features
 
 
 Simulate = Callable[[P, Fleet, Values, Codes | None], Estimate]
@@ -56,6 +60,8 @@ class Model(Generic[P]):
     """Classes of GPU that may differ by an offset, e.g. how their matrix units are fed."""
     gpu_class: Callable[[Fleet], Codes] = one_class
     """Index into `class_names` per GPU."""
+    is_by_class: bool = False
+    """Whether it simulates the GPUs of one class at a time."""
     simulate: Simulate[P]
     feature_names: Sequence[str] = ()
     size_names: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
@@ -74,7 +75,7 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
     names = kind.__dataclass_fields__.keys()
     return {
         item.name: np.array(
-            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
+            list(map(attrgetter(item.name), dims)), dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
         )
         for item in fields(problems)
         if item.name in names

@@ -6,6 +6,7 @@ Copies into shared memory without registers move 4, 8 or 16 bytes; Hopper's copy
 take operands of 4 bytes along k alone: others are turned round on their way.
 """
 
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -42,10 +43,11 @@ quarters of the largest one's products per load.
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
+@lru_cache(maxsize=1)
 def aligned_bytes(p: MatmulProblems) -> Floats:
     """Return the bytes, 16 at most, at whose multiples the rows of both operands and of the result start.
 
-    Products with a vector or two run kernels of their own, which load any row as it comes.
+    Every tile asks for it. Products with a vector or two run kernels of their own, which load any row as it comes.
     """
     is_vector = np.minimum(p.m, p.n) <= VECTOR_ROWS
     left = np.where(p.layout & OperandLayout.LEFT_ACROSS, p.m, p.k) * p.left_bytes
@@ -88,8 +90,10 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
 
     Other rows go element by element, whatever its bytes.
     """
-    is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_async
-    return np.where(is_whole, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
+    is_whole = p.n * p.out_bytes % ALIGNED_BYTES == 0
+    if is_whole.all():
+        return p.out_bytes / OUT_BYTES
+    return np.where(is_whole | ~is_async, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
 
 
 def epilogue_values(in_registers: Mask, values: Values) -> Values:

@@ -120,9 +120,10 @@ def simulate_on(
     columns = [np.where(p.batch > 1.0, np.nan, np.log2(p.m)), np.log2(p.n), np.log2(p.k)]
     for side in TILE_SIDES:
         columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
+    outcome = _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)
     return Estimate(
         time_ns=total_s * 1e9,
-        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
+        features=lambda: _features(p, launch, machine, limits, outcome),
         sizes=np.stack(np.broadcast_arrays(*columns), axis=-1),
         choice=candidate,
         unstated=np.where(p.grouped > 0, GROUPED_LOG_WIDTH[0], 0.0) if p.grouped.any() else None,

@@ -117,7 +117,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     sizes = {name: np.array([float(getattr(item, name)) for item in dims]) for name in ("batch", "m", "n", "k")}
     width = np.array([_width(work) for work in works])
     weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])
-    is_packed = np.array([_is_packed(work) for work in works])
+    is_packed = weight < PACKED_RATIO * width
     is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
     sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
     width = np.where([work.dtype in FP4_DTYPES for work in works], FORMATS["nvfp4"].left_bytes, width)

@@ -91,13 +91,14 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     }
     product = simulate_on(p, machine, product_values, choice, ruled)
     seconds = product.time_ns * 1e-9
-    read_s = product.features[..., FEATURES.index("share of reads")] * seconds
+    features = product.described()
+    read_s = features[..., FEATURES.index("share of reads")] * seconds
     edge_s = missing_rows_s(p, kernels, ruled, read_s, values)
     kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.time_ns.shape) for kind in list(MatmulKernel)[1:]]
     return replace(
         product,
         time_ns=(seconds + edge_s + conversion_s(p, plain, kernels, values)) * 1e9,
-        features=np.concatenate([product.features, np.stack(kinds, axis=-1)], axis=-1),
+        features=np.concatenate([features, np.stack(kinds, axis=-1)], axis=-1),
         sizes=_sizes(p, product),
     )
 

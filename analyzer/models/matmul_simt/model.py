@@ -70,7 +70,7 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     seconds = np.minimum(run.kernel_s, _skinny_s(problems, fleet, values))
     return Estimate(
         time_ns=_with_host(problems, values, np.asarray(seconds * 1e9, dtype=np.float64)),
-        features=_features(problems, launch, run, fleet),
+        features=lambda: _features(problems, launch, run, fleet),
         choice=tile,
     )
 

@@ -275,6 +275,7 @@ MODEL: Final = Model(
     parameters=PARAMETERS,
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
+    is_by_class=True,
     simulate=simulate,
     group_names=GROUP_NAMES,
     group=group,

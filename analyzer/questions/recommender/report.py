@@ -27,7 +27,7 @@ from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, recommender_half_width
-from ...prediction.sum_interval import busy_interval_ns
+from ...prediction.sum_interval import busy_half_width
 from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import replay
 from ...replay.forecast import target_timing
@@ -187,11 +187,7 @@ def _parts_of_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
 
 
 def _width(prediction: Prediction, workload: GpuWorkload, chosen: Mask, otherwise: float) -> Floats:
-    part = replace(prediction, weight=prediction.weight * chosen)
-    low, high = busy_interval_ns(part, workload.family)
-    width = np.full(len(low), np.nan)
-    np.divide(high, np.maximum(low, 1e-9), out=width, where=high > 0)
-    found = np.log(np.maximum(width, 1.0)) / 2.0
+    found = busy_half_width(prediction, workload.family, chosen)
     return np.where(np.isfinite(found), found, otherwise)
 
 

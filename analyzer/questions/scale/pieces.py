@@ -23,7 +23,7 @@ from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
-from ...prediction.sum_interval import busy_interval_ns
+from ...prediction.sum_interval import busy_half_width
 from ...prediction.workload import GpuWorkload, shape_workload
 from ...recorded.compiled import find_compiled, names_tensors
 from ...replay.causes import bind_nodes
@@ -274,14 +274,7 @@ def _covered(start: Floats, end: Floats, chosen: Mask, bounds: Floats) -> Floats
 def _log_widths(prediction: Prediction, workload: GpuWorkload) -> tuple[Floats, Floats]:
     """Return the half-widths of the kernels' time together and of the collectives', natural log, [m] each."""
     is_link = workload.is_family(Family.COLLECTIVE)
-    found = []
-    for chosen in (~is_link, is_link):
-        part = replace(prediction, weight=prediction.weight * chosen)
-        low, high = busy_interval_ns(part, workload.family)
-        width = np.full(len(low), np.nan)
-        np.divide(high, np.maximum(low, 1e-9), out=width, where=high > 0)
-        found.append(np.where(high > 0, np.log(np.maximum(width, 1.0)) / 2.0, np.nan))
-    return found[0], found[1]
+    return busy_half_width(prediction, workload.family, ~is_link), busy_half_width(prediction, workload.family, is_link)
 
 
 def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, is_last: Rows) -> Floats:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, row_blocks
 from ....records import dataclass
 from ....specs.fleet import build_fleet
 from ....specs.gpu import chip_of
@@ -48,7 +48,7 @@ def predict_samples(samples: Samples[Any], weights: Weights) -> PredictedSamples
         rows = np.flatnonzero(samples.gpu == column)
         library, fleet = weights.library_for(gpu), build_fleet([gpu])
         is_seen[rows] = chip_of(gpu) in library.trained_chips(samples.model)
-        for block in _blocks(rows):
+        for block in (rows[at] for at in row_blocks(len(rows), BLOCK_ROWS)):
             found = library.predict(samples.model, as_columns(take_problems(samples.problems, block)), fleet)
             predicted[block], low[block], high[block] = (
                 values[:, 0] for values in (found.time_ns, found.low_ns, found.high_ns)
@@ -66,7 +66,7 @@ def carried_from(
     """Return by what these rows, measured on GPU `source`, change the prediction of their problems on `target`."""
     fleet, factors = build_fleet([samples.gpus[source]]), []
     apart = separations(build_fleet([samples.gpus[target]]), fleet)
-    for block in _blocks(rows):
+    for block in (rows[at] for at in row_blocks(len(rows), BLOCK_ROWS)):
         found = library.predict(samples.model, as_columns(take_problems(samples.problems, block)), fleet)
         here, width = found.time_ns[:, 0], found.half_width[:, 0]
         factors.append(carried_factor(samples.measured_ns[block], here, found.anchor[:, 0], width, apart))
@@ -96,11 +96,6 @@ def codes_of(names: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.i
     position: dict[str, int] = {name: index for index, name in enumerate(dict.fromkeys(values))}
     codes = np.fromiter((position[name] for name in values), dtype=np.int64, count=len(values))
     return tuple(str(name) for name in position), codes
-
-
-def _blocks(rows: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    for begin in range(0, len(rows), BLOCK_ROWS):
-        yield rows[begin : begin + BLOCK_ROWS]
 
 
 def least_work(samples: Samples[Any]) -> WorkTable | None:

@@ -18,7 +18,7 @@ from ....arrays import Floats, group_by
 from ....errors import InputError
 from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
-from ....specs.generations import generation_at
+from ....specs.generation_rows import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...models.matmul.problems import FORMATS

@@ -17,7 +17,8 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.documents import check_keys, read_table, read_toml
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
-from ....specs.generations import generation_at, has_serving_kernels
+from ....specs.generation_rows import generation_at
+from ....specs.generations import has_serving_kernels
 from ....specs.gpu import Gpu, Rate
 from ...models.attention.kernels import served_kernel
 from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES

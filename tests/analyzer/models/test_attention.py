@@ -171,8 +171,8 @@ def test_every_catalogued_gpu_gets_a_sane_time(model: Model[AttentionProblems]) 
     queries = 1.0 if model is DECODE else 4096.0
     time = times(model, fleet, batch=8.0, queries=queries, keys=4096.0)
     estimate = run(model, problems(batch=8.0, queries=queries, keys=4096.0), fleet)
-    assert np.isfinite(estimate.features).all()
-    assert estimate.features.shape[-1] == len(model.feature_names)
+    assert np.isfinite(estimate.described()).all()
+    assert estimate.described().shape[-1] == len(model.feature_names)
     assert ((time > 1e3) & (time < 5e9)).all()
 
 
@@ -188,7 +188,7 @@ def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
     frozen = model.simulate(take_problems(given_problems, rows), paired, values, free.choice)
     np.testing.assert_allclose(free.time_ns, table.time_ns.ravel())
     np.testing.assert_allclose(frozen.time_ns, free.time_ns)
-    np.testing.assert_allclose(free.features, table.features.reshape(len(rows), -1))
+    np.testing.assert_allclose(free.described(), table.described().reshape(len(rows), -1))
 
 
 @pytest.mark.parametrize("name", ["bandwidth_bytes_per_s", "l2_cache_bytes"])

@@ -270,7 +270,7 @@ def found(name: str) -> dict[str, Any]:
     model = load_model(OP_MODELS[name.split(maxsplit=1)[0]])
     estimate = simulated(model, PROBLEMS[name](), FLEET)
     rows = np.arange(COUNT)
-    return {"time_ns": estimate.time_ns, "features": estimate.features[rows, rows * 3 % len(FLEET.gpus)]}
+    return {"time_ns": estimate.time_ns, "features": estimate.described()[rows, rows * 3 % len(FLEET.gpus)]}
 
 
 def rounded(values: Floats) -> str:

@@ -73,7 +73,7 @@ def test_time_is_finite_and_above_the_arithmetic_on_every_gpu(m: int, n: int, k:
     model = QUANTIZED if FORMATS[dtype].kind else MODEL
     found = run(problems, EVERY, model=model)
     assert np.isfinite(found.time_ns).all()
-    assert np.isfinite(found.features).all()
+    assert np.isfinite(found.described()).all()
     assert (found.time_ns >= bound_ns(problems, EVERY)).all()
 
 
@@ -84,7 +84,7 @@ def test_columns_against_a_fleet_equal_pairs() -> None:
     for gpu in range(len(fleet.gpus)):
         paired = run(problems, take_gpus(fleet, np.full(4, gpu)))
         np.testing.assert_allclose(table.time_ns[:, gpu], paired.time_ns, rtol=1e-9)
-        np.testing.assert_allclose(table.features[:, gpu], paired.features, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(table.described()[:, gpu], paired.described(), rtol=1e-9, atol=1e-9)
 
 
 def test_mixed_formats_equal_each_alone() -> None:
@@ -271,7 +271,7 @@ def test_works_without_sizes_are_refused() -> None:
 def test_features_have_names() -> None:
     for model, dtype in ((MODEL, "bf16"), (QUANTIZED, "fp8")):
         found = run(as_columns(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
-        assert found.features.shape[-1] == len(model.feature_names)
+        assert found.described().shape[-1] == len(model.feature_names)
 
 
 @pytest.mark.parametrize("parts", [1.0, 2.0, 7.0])

@@ -77,8 +77,8 @@ def test_every_gpu_gets_a_finite_time_above_the_arithmetic(batch: int, m: int, n
     problems = as_columns(products((batch, m, n, k), contiguous=contiguous))
     estimate = run(problems, EVERY)
     assert np.isfinite(estimate.time_ns).all()
-    assert np.isfinite(estimate.features).all()
-    assert estimate.features.shape == (1, len(CATALOG.gpus), len(FEATURES))
+    assert np.isfinite(estimate.described()).all()
+    assert estimate.described().shape == (1, len(CATALOG.gpus), len(FEATURES))
     assert (estimate.time_ns >= bound_ns(problems, EVERY) * 0.999).all()
 
 
@@ -148,7 +148,7 @@ def test_pairs_equal_the_grid() -> None:
     grid = run(as_columns(problems), fleet)
     pairs = run(problems, take_gpus(fleet, np.arange(3)))
     np.testing.assert_allclose(pairs.time_ns, np.diagonal(grid.time_ns), rtol=1e-12)
-    np.testing.assert_allclose(pairs.features, grid.features[np.arange(3), np.arange(3)], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(pairs.described(), grid.described()[np.arange(3), np.arange(3)], rtol=1e-9, atol=1e-12)
 
 
 def test_a_frozen_choice_gives_its_own_time() -> None:
@@ -177,8 +177,8 @@ def test_a_longer_k_takes_longer() -> None:
 def test_a_small_board_with_a_low_power_limit_throttles() -> None:
     problems = products((1, 8192, 8192, 8192))
     slow = FEATURES.index("log slow-down")
-    assert run(problems, fleet_of("Tesla T4")).features[0, slow] > np.log(1.5)
-    assert run(problems, fleet_of("Tesla V100 PCIe 32GB")).features[0, slow] < np.log(1.2)
+    assert run(problems, fleet_of("Tesla T4")).described()[0, slow] > np.log(1.5)
+    assert run(problems, fleet_of("Tesla V100 PCIe 32GB")).described()[0, slow] < np.log(1.2)
 
 
 def test_the_host_adds_to_event_times_only() -> None:

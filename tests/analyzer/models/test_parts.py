@@ -15,6 +15,7 @@ from wavecast.analyzer.models.frame.intervals import (
     GPU_CLASSES,
     IntervalTable,
     distances,
+    factor_of,
     gpu_class,
     gpu_positions,
     half_width,
@@ -196,9 +197,10 @@ def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
     group, time_ns = np.array([1]), np.array([5e4])
     factors = width_factors(table, build_fleet([h100, like, l40s, mi300x]))
-    found = half_width(table, group[:, None], time_ns[:, None], factors)
+    found = half_width(table, group[:, None], time_ns[:, None], factor_of(group[:, None], factors))
     assert found[0] == pytest.approx([3.5, 5.25, 7.0 * 1.5, 7.0 * 3.0])
-    declared = half_width(table, np.zeros((1, 1), dtype=np.int64), time_ns[:, None], factors)
+    group[:] = 0
+    declared = half_width(table, group[:, None], time_ns[:, None], factor_of(group[:, None], factors))
     assert declared[0].tolist() == [2.0] * 4
 
 

@@ -12,7 +12,7 @@ from .....records import dataclass, fields, replace
 from .....specs.attention_kernels import AttentionKernel
 from .....specs.catalog import load_catalog
 from .....specs.fabric import usual_node
-from .....specs.generations import generation_at
+from .....specs.generation_rows import generation_at
 from .....specs.gpu import Gpu
 from .....specs.match import find_gpu
 from .....specs.nodes import Node
