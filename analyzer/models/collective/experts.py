@@ -11,17 +11,15 @@ from ..frame.parameters import Values, priors
 from .problems import CollectiveProblems, is_kind
 
 PARAMETERS: Final = priors("collective, experts")
-"""`later_us`: what kernels take longer to start over newer links than NVLink 4; prior of B300, in sight (5 to 8).
-`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
-copies that leaves, from 2 to 8 machines."""
+"""`later_ratio`: what waiting for other ranks takes over links newer than NVLink 4, over what it takes there: prior of
+B200 and B300 beside H100, in sight (NCCL's, frameworks' and DeepEP's kernels, 1.6 to 1.7). `machine_copies`: between
+machines a token crosses once for each machine, not for each rank there; what share of the copies that leaves, from 2 to
+8 machines."""
 MICRO: Final = 1e-6
 COPIED_BYTES_PER_S: Final = 450e9
-"""Of a link, that the few multiprocessors of DeepEP's kernels for many tokens keep busy: theirs is the rate, not the
-link's, where that has more. 20 of H100 and H200 move 279 to 289 GB/s (dispatch) and 351 (combine) over 450 GB/s, 20 of
-B300 261 and 362 over 900 (the tables' longest). B300 in sight."""
-CAST_BYTES_PER_S: Final = 690e9
-"""The same of the dispatch for few tokens, which casts them to fp8 on its way: B300, in sight, moves 390 GB/s where its
-combine moves 560; H100's 450 GB/s are less."""
+"""Of a link, that the few multiprocessors of DeepEP's kernels for many tokens keep busy, or of a framework's
+all-reduce: theirs is the rate, where a link has more. 20 of H100 and H200 move 279 to 289 GB/s (dispatch) and 351
+(combine) over 450 GB/s, 20 of B300 261 and 362 over 900 (the tables' longest). B300 in sight."""
 HYBRID_LINK_SHARE: Final = 0.73
 HYBRID_START_US: Final = 140.0
 """HybridEP's kernels move 764 GB/s (dispatch) and 737 (combine) of 16-bit tokens among 8 GB200, an eighth of which
@@ -32,25 +30,32 @@ FITTED_GENERATION: Final = 4
 def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
     """Return times of dispatch and combine: links and NICs work at once, the slower decides.
 
-    t = start + machines + max(copies that stay / links, copies that leave / NIC)
+    t = start + machines + max(copies that stay / links * (1 + sqrt(fill / copies that stay)), copies that leave / NIC)
     """
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
     whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
     is_hybrid = p.implementation == Implementation.HYBRID
     start = np.select([is_few, is_hybrid], [v["low_latency_us"], HYBRID_START_US], whole)
-    start = start + np.where(fabric.link_generation > FITTED_GENERATION, v["later_us"], 0.0)
+    start = start + v["low_latency_us"] * (later_ratio(fabric, v) - 1.0)
     levels = np.log2(np.maximum(p.ranks / here, 1.0))
     machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
     efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])
-    efficiency = np.select([is_few, is_hybrid], [v["low_latency_efficiency"], HYBRID_LINK_SHARE], efficiency)
+    few = np.where(is_combine, v["low_latency_efficiency"], v["cast_efficiency"])
+    efficiency = np.select([is_few, is_hybrid], [few, HYBRID_LINK_SHARE], efficiency)
     stay = p.message_bytes * np.where(is_few, (here - 1.0) / p.ranks, (p.ranks - 1.0) / p.ranks)
     leave = p.message_bytes * (p.ranks - here) / p.ranks * np.where(is_few, 1.0, v["machine_copies"])
     nic = nic_bytes_per_s(fabric, here) * v["exchange_nic_efficiency"]
-    fewest = np.where(is_combine, np.inf, CAST_BYTES_PER_S)
-    most = np.select([is_few, is_hybrid], [fewest, np.inf], COPIED_BYTES_PER_S)
-    moving = np.maximum(stay / (np.minimum(link_bytes_per_s, most) * efficiency), leave / nic)
+    is_many = ~is_few & ~is_hybrid
+    rate = np.where(is_many, np.minimum(link_bytes_per_s, COPIED_BYTES_PER_S), link_bytes_per_s) * efficiency
+    filling = np.where(is_many, np.sqrt(1e6 * v["copies_fill_mb"] / np.maximum(stay, 1.0)), 0.0)
+    moving = np.maximum(stay / rate * (1.0 + filling), leave / nic)
     return np.asarray(MICRO * (start + machines * fabric.nic_latency_ratio) + moving)
+
+
+def later_ratio(fabric: Fabric, v: Values) -> Floats:
+    """Return the parameter of this name where links are newer than NVLink 4, else 1."""
+    return np.where(fabric.link_generation > FITTED_GENERATION, v["later_ratio"], 1.0)
 
 
 def nic_bytes_per_s(fabric: Fabric, here: Floats) -> Floats:

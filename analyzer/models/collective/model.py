@@ -3,15 +3,16 @@
 Within a machine of linked GPUs, of n ranks with a message of S bytes (nccl-tests' convention), B a GPU's way out:
 
     V = S * 2(n-1)/n of an all-reduce, S * (n-1)/n of others, S * (1 + 1/n) of an all-reduce inside the switches
-    F = latency * a_kind + rank_us * b_kind * depth(n)
+    F = (latency * a_kind + rank_us * b_kind * depth(n)) * later * 1.98 GHz / clock
     T = V / (B * efficiency * e_kind * growth^(log2 n - 2)) * (1 + (V0 / V)^s)
     t = (F^p + T^p)^(1/p)
 
-F is what a message of no bytes takes: kernels start, and flags pass through n ranks. T is a ring's time at full rate,
-and what filling the pipeline adds: V0 bytes, which stand for NCCL's protocols (LL, LL128, Simple), whose bounds on the
-message blur into one smooth curve, but for two steps of F that are seen on every generation: `settled` at a few kB per
-rank, `simple` at about 2 MB. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
-efficiency and V0 differ by the generation of the links; one that nobody measured has what the others share.
+F is what a message of no bytes takes: kernels start, and flags pass through n ranks, in cycles, more of them by links
+newer than NVLink 4. T is a ring's time at full rate, and what filling the pipeline adds: V0 bytes, which stand for
+NCCL's protocols (LL, LL128, Simple), whose bounds on the message blur into one smooth curve, but for two steps of F
+that are seen on every generation: `settled` at a few kB per rank, `simple` at about 2 MB. s < 1: a larger message is
+never faster, nor a better link slower. Latency, depth, efficiency and V0 differ by the links' generation; one that
+nobody measured has what the others share.
 
 Between machines a ring enters and leaves each by the NICs of its ranks there; an all-reduce inside the switches sends
 the sum of each machine alone:
@@ -37,11 +38,11 @@ from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
-from ....specs.generations import has_engine_all_reduce
+from ....specs.generations import has_engine_all_reduce, is_async
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .experts import PARAMETERS as EXPERT_PARAMETERS, exchange_s, nic_bytes_per_s
+from .experts import COPIED_BYTES_PER_S, PARAMETERS as EXPERT_PARAMETERS, exchange_s, later_ratio, nic_bytes_per_s
 from .problems import GROUPS, OWN, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
 HOST_HALF_WIDTH: Final = 0.55
@@ -73,9 +74,15 @@ GENERATIONS: Final = tuple(f"NVLink {number}" for number in range(1, 7))
 CLASSES: Final = (*GENERATIONS, "no NVLink")
 REFERENCE_BYTES_PER_S: Final = 450e9
 """The rate at which bytes that fill a pipeline are stated: NVLink 4's."""
+REFERENCE_CLOCK_HZ: Final = 1.98e9
+"""Of H100, at which waiting is stated: A100's nccl-tests of few bytes take 1.4 to 1.6 times as long, its cycles 1.4."""
 MEASURED_DEPTH: Final = 3.0
 """log2 of the ranks up to which anything within one domain was measured; beyond, efficiency stays and latency grows
 with log2 n alone, as a tree's does."""
+OWN_LAUNCH_US: Final = 2.5
+"""Of a framework's, what neither clock nor links shorten: by vLLM's 256 bytes of 2 A100s, H100s and B200s, in sight."""
+FEWER_BLOCKS: Final = 24.0 / 36.0
+"""Those of TensorRT-LLM's all-reduce in two steps over vLLM's and SGLang's (`MAX_ALL_REDUCE_BLOCKS`, `kMaxBlocks`)."""
 OWN_BYTES: Final = 8.0 * 2**20
 """Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
 HOP_BYTES: Final = 1e6
@@ -122,14 +129,12 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
     start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
     ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
-    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
     step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
-    settled = 1.0 + settled / (1.0 + step * step)
-    fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
+    settled = 1.0 + np.where(_is_exchange(p), 0.0, v["settled_ratio"]) / (1.0 + step * step)
+    fixed_s = np.asarray(MICRO * (start + ranks) * settled * _slowness(fleet, v) * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
-    own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
-    is_own = np.isin(p.implementation, OWN) & has_engine_all_reduce(fleet)
-    within_s = np.where(is_own, np.minimum(own_s, within_s), within_s)
+    is_own = place.is_linked & np.isin(p.implementation, OWN) & has_engine_all_reduce(fleet)
+    within_s = np.where(is_own, np.minimum(_own_s(p, fleet, v, place), within_s), within_s)
     time_s = np.where(place.machines > 1.0, _between_s(p, fabric, v, place, fixed_s), within_s)
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)
@@ -161,30 +166,32 @@ def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
     )
 
 
+def _slowness(fleet: Fleet, v: Values) -> Floats:
+    """Return what a rank takes to hear of others over what it takes at the reference clock, by NVLink 4."""
+    return np.asarray(later_ratio(fleet.fabric, v) * REFERENCE_CLOCK_HZ / fleet.clock_hz)
+
+
 def _is_exchange(p: CollectiveProblems) -> Mask:
     """Say which are of pairs of ranks, each on its own way."""
     return is_kind(p, CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECEIVE)
 
 
 def _by_kind(p: CollectiveProblems, shift: Floats, exchange: Floats) -> Floats:
-    """Return 1 for an all-reduce, and the given figures for collectives that only pass data on, by ring or by pairs."""
-    return np.where(_is_exchange(p), exchange, np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, shift))
+    """Return 1 for an all-reduce, and the given figures for collectives that pass data on, in turn or all to all."""
+    others = np.where(is_kind(p, CollectiveKind.ALL_TO_ALL), exchange, shift)
+    return np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, others)
 
 
 def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
     """Return times by links within one domain: of a ring, or inside the switches where that is less."""
-    # NCCL picks a ring or, where switches can add, the switches' own sums; the quicker one is taken. Every growth
-    # factor is a power of the doublings beyond four GPUs (levels - 2), where most measurements stand. Short messages do
-    # not fill the links: time is volume / rate times 1 + (fill / volume) ^ sharpness, where `fill` is the size at which
-    # half of the rate is reached, scaled with the rate that is to be filled. The fixed part and the part by volume are
-    # joined by a norm, as the first chunk's latency hides behind the rest.
+    # NCCL picks a ring or, where switches can add, the switches' own sums; the quicker one is taken. Growth is by the
+    # doublings beyond four GPUs, where most measurements stand; `fill`, half of whose rate is reached, by the rate.
     levels, rate = np.minimum(np.log2(np.maximum(place.here, 2.0)), MEASURED_DEPTH), place.link_bytes_per_s
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)
     is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
-    exchange = np.where(
-        is_send, v["send_efficiency"], v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0)
-    )
+    exchange = v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0)
+    exchange = np.where(is_send, v["send_efficiency"], exchange)
     shift = v["shift_efficiency"] * np.where(place.here > 2.0, 1.0, v["shift_pair_ratio"])
     ring = v["ring_growth"] ** (levels - 2.0)
     efficiency = v["link_efficiency"] * np.where(_is_exchange(p), exchange, ring * _by_kind(p, shift, exchange))
@@ -207,15 +214,18 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     return np.where(place.sums_in_switch, np.minimum(ring_s, switch_s), ring_s)
 
 
-def _own_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
+def _own_s(p: CollectiveProblems, fleet: Fleet, v: Values, place: _Place) -> Floats:
     """Return times of a framework's all-reduce: each rank reads all others' buffers, or a part, then the sums."""
-    others, rate = place.here - 1.0, place.link_bytes_per_s
-    start = v["own_latency_us"] + v["own_rank_us"] * others * fabric.link_latency_ratio
-    start = start * np.where(p.implementation == Implementation.TENSORRT_LLM, v["own_sooner_ratio"], 1.0)
-    read = p.message_bytes * others / (rate * v["own_read_efficiency"])
-    parts = 2.0 * p.message_bytes * others / place.here / (rate * v["own_scatter_efficiency"])
-    own = np.minimum(MICRO * start + read, MICRO * (start + v["own_scatter_us"]) + parts)
-    return np.where(p.message_bytes <= OWN_BYTES, own, np.inf)
+    # Few blocks keep NVLink 4 busy, not more, but TensorRT-LLM's that read all.
+    fabric, others, is_newest = fleet.fabric, place.here - 1.0, p.implementation == Implementation.TENSORRT_LLM
+    copied = np.minimum(place.link_bytes_per_s, COPIED_BYTES_PER_S)
+    part_rate = copied * v["own_scatter_efficiency"] * np.where(is_newest, FEWER_BLOCKS, 1.0)
+    slowness = _slowness(fleet, v)
+    start = OWN_LAUNCH_US + (v["own_latency_us"] + v["own_rank_us"] * others * fabric.link_latency_ratio) * slowness
+    start = start * np.where(is_newest & is_async(fleet), v["own_sooner_ratio"], 1.0)
+    read = p.message_bytes * others / (np.where(is_newest, place.link_bytes_per_s, copied) * v["own_read_efficiency"])
+    parts = MICRO * v["own_scatter_us"] * slowness + 2.0 * p.message_bytes * others / place.here / part_rate
+    return np.where(p.message_bytes <= OWN_BYTES, MICRO * start + np.minimum(read, parts), np.inf)
 
 
 def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:

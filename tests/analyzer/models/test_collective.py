@@ -184,6 +184,16 @@ def test_few_multiprocessors_keep_no_faster_link_busy() -> None:
     assert few[1] < 0.8 * few[0]
 
 
+def test_starts_are_counted_in_cycles() -> None:
+    slower = replace(H100, clock_hz=H100.clock_hz / 1.5)
+    rows = [dims(size=size, implementation=one) for one in Implementation for size in (1e3, 4e9)]
+    ratio = (times(rows, slower) / times(rows, H100))[:, 0]
+    small, large = ratio[::2], ratio[1::2]
+    assert small[Implementation.NCCL] == pytest.approx(1.5, rel=0.03)
+    assert (small[[Implementation.FRAMEWORK, Implementation.TENSORRT_LLM]] < 1.4).all()
+    assert (large < 1.05).all()
+
+
 def test_a_nic_alone_serves_a_rank_alone() -> None:
     node = replace(H100.fabric, nic_count=np.full(1, 2.0), nic_bytes_per_s=np.full(1, 5e9))
     shared = replace(H100, fabric=node)
