@@ -17,7 +17,8 @@ Kernels (from what is known of the libraries, and read off the measurements of `
   (`converts_fp8_fast`) that alone is what a key costs.
 - fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
   like flash attention on asynchronous units; what starts one grows with a key's bytes, and with heads times their dim.
-- flash: flash attention; a tile of 64 query rows is multiplied however few are filled.
+- flash: flash attention; a tile of 64 query rows is multiplied however few are filled. vLLM's version 3 is told the
+  parts by a kernel before it; in version 2 what joins them grows with their number.
 
 A few queries per sequence (speculative decoding) share a tile with the heads of their group, but in FlashAttention-2,
 which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
@@ -55,6 +56,11 @@ GROUP_STEP: Final = 16.0
 NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
 """Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
+FLASH_SHARED_BYTES, HELD_GAIN = 80.0 * 1024.0, 0.2
+"""Of a CTA of FlashAttention-2: 64 queries, 128 keys and values of dim 128. A100 holds two, which hide little of each
+other, L40S one: the gain was read off both."""
+FLASH2_SHARE, MOST_FLASH_PARTS = 1.7, 128.0
+"""FlashAttention-2 parts keys until 0.85 of two CTAs per multiprocessor are busy (`num_splits_heuristic`)."""
 CUDNN_FIX_RATIO: Final = 0.3
 """Of flash attention's fixed cycles, what cuDNN's CTAs take: by own trained shapes, which no fit of decodes sees."""
 FLASH_MIN_KEYS: Final = 128.0
@@ -131,11 +137,13 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
         choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
-    is_alone = _masks(problems, fleet).fused & is_hopper(fleet)
+    masks = _masks(problems, fleet)
+    is_alone = masks.fused & is_hopper(fleet)
     floor = kernels.floor_ns(problems, fleet, values) * np.where(is_alone, values["alone_floor_ratio"], 1.0)
     p = values["sharpness"]
     body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
-    time = floor + body + np.where(splits > 1, combine, 0.0)
+    joined = masks.flash * ~is_async(fleet) * values["join_cycles"] * splits / clock
+    time = floor + body + np.where(splits > 1, combine + joined, 0.0)
     total = rounds_ns + l2_ns + memory.dram_ns + floor
     shares = (rounds_ns / total, l2_ns / total, memory.dram_ns / total, floor / time)
     return Estimate(
@@ -188,11 +196,16 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     loads = np.where(masks.single, group, np.where(masks.flash, flash_loads, 1.0))
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
-    flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
-    may_not = (p.kernel == AttentionKernel.PAGED) & (group == 1) & ~is_async(fleet)
-    may_not = may_not | np.isin(p.kernel, NEVER_SPLIT)
+    held = np.maximum(np.floor(fleet.shared_memory_per_sm_bytes / FLASH_SHARED_BYTES), 1.0)
+    flash_occupancy = np.where(is_async(fleet), 1.0, (1.0 + HELD_GAIN * (held - 1.0)) * v["flash_occupancy"])
+    is_paged = p.kernel == AttentionKernel.PAGED
+    may_not = (is_paged & (group == 1) & ~is_async(fleet)) | np.isin(p.kernel, NEVER_SPLIT)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
+    planned = np.where(p.planned_kv_heads > 0, p.planned_kv_heads, p.kv_heads)
+    idle = fleet.sm_count * np.where(is_async(fleet), 1.0 / planned, FLASH2_SHARE / (p.kv_heads * loads)) / p.batch
+    flash_parts = np.minimum(np.floor(idle), np.minimum(np.ceil(visible_keys(p) / MIN_SPLIT_KEYS), MOST_FLASH_PARTS))
+    flash_parts = np.where(may_not, 1.0, np.maximum(flash_parts, 1.0))
     return _Kernel(
         ctas=p.batch * p.kv_heads * loads,
         loads=loads,
@@ -201,18 +214,14 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
         least_keys=np.where(masks.flash, FLASH_MIN_KEYS, 1.0),
         occupancy=np.where(masks.flash, flash_occupancy, occupancy),
         may_split=~may_not,
-        fixed_splits=np.where(masks.whole, 1.0, np.where(masks.group, np.maximum(parts, 1.0), 0.0)),
+        fixed_splits=np.where(masks.whole, 1.0, np.where(masks.group, np.maximum(parts, 1.0), is_paged * flash_parts)),
     )
 
 
 def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
     """Return a CTA's fixed cycles and its cycles per key."""
-    # A block's time is a fixed part and a part per key, so that splits over keys can be weighed later. Four kinds of
-    # kernel differ in what a key costs. One query head by itself is bound by loads, so its cost grows with the head's
-    # width. Heads that share keys (grouped queries) are computed together: up to FREE_GROUP of them ride along free,
-    # beyond that the tile grows in steps. Flash kernels multiply on matrix units, at tiles of FLASH_ROWS rows whatever
-    # the group fills of them. Whole-group kernels on units without the cache's format are bound by widening its
-    # elements.
+    # One head by itself is bound by loads, which grow with its width. Heads that share keys ride along free up to
+    # FREE_GROUP, beyond that in steps. Whole-group kernels on units without the cache's format are bound by widening.
     group, dim = p.heads / p.kv_heads, p.query_dim / kernels.REFERENCE_DIM
     together = group * p.queries
     tile = np.where(together > FREE_GROUP, np.ceil(together / GROUP_STEP) * GROUP_STEP, FREE_GROUP)

@@ -13,7 +13,8 @@ Tc' is Tc slowed to the power that the board sustains (`frame/gpu_physics.py`); 
 whose kernel runs (`kernels.py`). Before Hopper's instructions operands go from shared memory through registers, at the
 same rate on every multiprocessor: half-rate units (GeForce) hide these loads, those of A100 do not. Extra passes are
 kernels of their own beside the attention, which write the cache (TensorRT-LLM also rotates queries and keys): they
-stream tensors that are partly in L2.
+stream tensors that are partly in L2. TensorRT-LLM starts one kernel more on Hopper, and on Blackwell but for encoders,
+as the shortest calls of five chips show.
 """
 
 from typing import Final
@@ -34,6 +35,7 @@ from ....specs.generations import (
     matrix_energy,
 )
 from ....specs.gpu import Rate
+from ..frame import gpu_physics
 from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, miss_ratio, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
@@ -70,6 +72,8 @@ LONE_SHARE: Final = 0.28
 """Of a CTA's time, what each one that is missing beside it costs: from trained shapes of few memory-efficient CTAs."""
 CLEARING_US: Final = 1.0
 """A memset before cuDNN's kernels of Hopper: 0.7 to 1.2 us in own rows."""
+SHARED_BYTES: Final = 128.0
+"""Per clock and multiprocessor, of shared memory: what is transposed is read and written once."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 PARAMETERS: Final = (
@@ -120,6 +124,8 @@ class _Unit:
     """Of a FLOP, over a plain product's: exponentials and what feeds them draw power too."""
     fix_ratio: Floats
     """Of a CTA's fixed cycles, over the usual kernel's."""
+    transposing_cycles: Floats
+    """Of one SM, for a key's values: Hopper multiplies FP8 only with the summed dimension innermost."""
     dropout_cycles: Floats
     """Of one SM, for a score; 0 where none is dropped."""
     held: Floats
@@ -151,27 +157,27 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     free_ns, shape = _compute_ns(p, fleet, v, unit, rows)
     compute, slow = _throttled(fleet, v, unit, free_ns, shape.ctas * shape.keys * 4.0 * rows * unit.dim)
     dram, extra = _memory_ns(p, fleet, v)
-    floor = kernels.floor_ns(p, fleet, v) + kernels.is_short_cudnn(p, fleet) * CLEARING_US * US * fleet.launch_ratio
+    beside_ns = np.where(kernels.is_short_cudnn(p, fleet), CLEARING_US * US * fleet.launch_ratio, 0.0)
+    starts_more = kernels.is_trtllm(p) & (is_hopper(fleet) | (is_blackwell(fleet) & (p.is_causal == 1)))
+    floor = kernels.floor_ns(p, fleet, v) + np.where(starts_more, gpu_physics.launch_s(fleet, v) * 1e9, beside_ns)
     is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)
     sharpness = np.where(is_overlapping, v["overlapping_sharpness"], v["sharpness"])
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time)
-    # What the correction sees; NaN, so none, of encoders by kernels that no table has them of.
-    is_measured = (problems.is_causal == 1) | kernels.is_trtllm(problems) | (problems.kernel == AttentionKernel.CUDNN)
+    # What the correction sees; NaN, so none, of single queries and torch's calls, which few chips tell of.
+    is_corrected = (problems.is_causal == 1) & ~np.isin(problems.kernel, TORCH_KERNELS) | kernels.is_trtllm(problems)
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
-        sizes=np.where(is_measured[..., None], sizes_of(problems), np.nan),
+        sizes=np.where((is_corrected & (problems.queries > 1))[..., None], sizes_of(problems), np.nan),
         choice=choice,
     )
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
-    # One kernel's arithmetic stands on several questions whose answers differ by library and generation: which format
-    # the matrix units multiply in (an FP8 cache is widened on older chips and under sliding windows), which share of
-    # their rate the kernel reaches, what feeds operands, and what exponentials cost where cuDNN emulates them. All are
-    # ratios of one peak, so that a GPU that was never measured takes them from its generation.
+    # Answers differ by library and generation, all as ratios of one peak: which format is multiplied (an FP8 cache is
+    # widened on older chips and under windows), the share reached, what feeds operands, what exponentials cost.
     trtllm = kernels.is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
@@ -211,6 +217,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         fix_ratio=np.select(
             [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], torch_fix / held], 1.0
         ),
+        transposing_cycles=(trtllm & is_hopper(fleet) & (element_bytes == 1.0)) * 2.0 * p.value_dim / SHARED_BYTES,
         dropout_cycles=dropout_cycles(p, CUDNN_DROPOUT_CYCLES),
         held=held,
     )
@@ -247,7 +254,7 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     matrix, loads = flops / unit.flops_per_cycle, flops / unit.fed_flops_per_cycle
     exponentials = rows / unit.exponentials_per_cycle
     cubes = matrix * matrix * matrix + loads * loads * loads + exponentials * exponentials * exponentials
-    key = np.cbrt(cubes) + expand(v["key_cycles"]) + rows * unit.dropout_cycles
+    key = np.cbrt(cubes) + expand(v["key_cycles"]) + rows * unit.dropout_cycles + unit.transposing_cycles
     fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)

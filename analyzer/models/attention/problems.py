@@ -76,6 +76,8 @@ class AttentionProblems:
     """`ArithmeticFormat`."""
     kv_bytes: Floats
     """Per element of the keys and values."""
+    planned_kv_heads: Floats
+    """KV heads that an engine planned the parts of keys for; 0: those that there are."""
     copies: Floats
     """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
 
@@ -89,6 +91,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
         dispatch=np.array([_dispatch(item) for item in dims], dtype=np.int64),
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
+        planned_kv_heads=np.zeros(len(works)),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
     )
 

@@ -349,6 +349,7 @@ def add_attention(book: OpBook, at: Any, sequences: Floats, queries: Floats, key
             dispatch=zeros + int(Dispatch.FIXED),
             arithmetic=zeros + int(ArithmeticFormat.FP16 if book.stack.products == "fp16" else ArithmeticFormat.BF16),
             kv_bytes=one * book.cache_bytes,
+            planned_kv_heads=one * 0.0,
             copies=one * COLD_COPIES,
         )
         name = "attention_decode" if is_decode else "attention_prefill"

@@ -45,6 +45,7 @@ def problems(**columns: Any) -> AttentionProblems:
             "arithmetic": int(ArithmeticFormat.BF16),
             "kv_bytes": 2.0,
             "dispatch": int(Dispatch.FIXED),
+            "planned_kv_heads": 0.0,
             "copies": 1.0,
         },
     }
@@ -151,7 +152,7 @@ def test_half_rate_units_hide_more_of_what_is_not_a_product(kernel: AttentionKer
 
 
 def test_the_correction_speaks_of_measured_kinds_alone() -> None:
-    kernels = np.array([AttentionKernel.FLASH2, AttentionKernel.FLASH2, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
+    kernels = np.array([AttentionKernel.PAGED, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
     sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes
     assert sizes is not None
     assert np.isnan(sizes).all(axis=-1).reshape(3, -1)[:, 0].tolist() == [False, True, False]
@@ -274,6 +275,16 @@ def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_i
     choice = run(DECODE, problems(kernel=int(kernel), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
     assert choice is not None
     assert (SPLITS[choice] > 1).all() == may_split
+
+
+def test_parts_planned_for_more_heads_than_there_are_leave_multiprocessors_idle() -> None:
+    columns: dict[str, Any] = {"batch": 16.0, "queries": 1.0, "keys": 131072.0, "kv_heads": 1.0, "heads": 8.0}
+    h100 = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    own, other = (
+        times(DECODE, h100, kernel=int(AttentionKernel.PAGED), planned_kv_heads=planned, **columns)
+        for planned in (0.0, 8.0)
+    )
+    assert other > 2.0 * own
 
 
 def test_the_least_work_multiplies_an_fp8_cache_as_it_is() -> None:

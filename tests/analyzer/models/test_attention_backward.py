@@ -34,7 +34,13 @@ def problems(**columns: Any) -> BackwardProblems:
     chosen = {
         **{"batch": 2.0, "heads": 32.0, "kv_heads": 32.0, "queries": 4096.0, "keys": 4096.0},
         **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1, "has_dropout": 0},
-        **{"kv_bytes": 2.0, "copies": 6.0, "kernel": int(AttentionKernel.CUDNN), "dispatch": int(Dispatch.FIXED)},
+        **{
+            "kv_bytes": 2.0,
+            "copies": 6.0,
+            "planned_kv_heads": 0.0,
+            "kernel": int(AttentionKernel.CUDNN),
+            "dispatch": int(Dispatch.FIXED),
+        },
         **{"arithmetic": int(ArithmeticFormat.BF16), "is_deterministic": 0, "is_block_scaled": 0, "lacks_clearing": 0},
     } | columns
     return BackwardProblems(**{name: np.atleast_1d(value) for name, value in chosen.items()})

@@ -42,7 +42,7 @@ def problem(**columns: int | float) -> AttentionProblems:
     chosen: dict[str, Any] = {
         **{"batch": 8.0, "heads": 16.0, "kv_heads": 16.0, "queries": 2048.0, "keys": 2048.0, "query_dim": 128.0},
         **{"value_dim": 128.0, "window": 0.0, "is_causal": 1, "has_dropout": 0, "kv_bytes": 2.0, "copies": 1.0},
-        **{"kernel": FLASH2, "dispatch": FIXED, "arithmetic": ArithmeticFormat.BF16},
+        **{"kernel": FLASH2, "dispatch": FIXED, "arithmetic": ArithmeticFormat.BF16, "planned_kv_heads": 0.0},
     } | columns
     return AttentionProblems(**{item.name: np.array([int(chosen[item.name])]) for item in fields(AttentionProblems)})
 

@@ -152,6 +152,7 @@ def attentions(*, is_decode: bool, dims: tuple[float, ...] = (64.0, 128.0, 192.0
         arithmetic=turns(0, 3, 1, 0, 2, of=2),
         kv_bytes=turns(2.0, 1.0, 2.0, of=2),
         dispatch=turns(0, 1, 0, of=2),
+        planned_kv_heads=np.zeros(COUNT),
         copies=turns(1.0, 6.0, of=4),
     )
 
