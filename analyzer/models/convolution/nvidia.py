@@ -98,7 +98,7 @@ def nvidia_time(
     """Return the time of one pass, ns, and the tiles chosen."""
     setting = setting_of(problems, fleet, values)
     time_ns, tile = best_implicit(setting, choice)
-    is_few = setting.vector_product.is_data & (problems.c_in < IMPLICIT_TILES[0][1]) & (problems.stride > 1)
+    is_few = setting.vector_product.is_data & (problems.c_in < IMPLICIT_TILES[2][1]) & (problems.stride > 1)
     if (is_few := is_few & (problems.element_bytes > HALF_BYTES)).any():
         time_ns = np.where(is_few, np.minimum(time_ns, _added_time(setting)), time_ns)
     if problems.tiles.any():

@@ -418,6 +418,16 @@ def test_strided_data_gradients_of_few_channels_fill_their_tiles() -> None:
     assert few < 0.4 * more
 
 
+@pytest.mark.parametrize("name", ["A100 SXM4 80GB", "Tesla P100 PCIe 16GB", "GeForce RTX 3090"])
+def test_strided_data_gradients_take_no_leap_where_the_narrowest_tile_is_full(name: str) -> None:
+    # Of few pixels and many channels of y: 18 times as long with the eighth channel.
+    fleet = build_fleet([find_gpu(CATALOG, name)])
+    seven, eight = (
+        times(convolution(1, c_in, 1024, 8, 7, 2, direction=Direction.INPUT_GRADIENT), fleet)[0] for c_in in (7, 8)
+    )
+    assert eight < 2.0 * seven
+
+
 def test_gradients_cost_more_than_the_forward() -> None:
     # Strided: of others Hopper's fp32 gradients have algorithms that multiply less.
     forward, both = (

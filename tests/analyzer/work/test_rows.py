@@ -375,6 +375,18 @@ def test_cudnns_batch_norm_in_inference_walks_over_images(
     assert known("aten::native_batch_norm", Signature((half, *[tensor(3)] * 4, False, 0.1, 1e-5))).dims is None
 
 
+def test_batch_norms_of_fp16_with_a_scale_in_fp16_run_as_those_of_bfloat16() -> None:
+    strides = (768, 256, 16, 1)
+    half, brain = (
+        [TensorSpec(dtype, (8, 3, 16, 16), strides), *[TensorSpec(dtype, (3,))] * 4]
+        for dtype in ("float16", "bfloat16")
+    )
+    for is_training in (False, True):
+        found, same = (known("aten::native_batch_norm", Signature((*x, is_training, 0.1, 1e-5))) for x in (half, brain))
+        assert found.dims == same.dims
+        assert found.dtype == "float16"
+
+
 def test_one_pixel_is_spread_by_a_thread_per_pixel_and_added_up_in_one_place() -> None:
     x, y = (TensorSpec("float32", (8, 256, n, n), (256 * n * n, n * n, n, 1)) for n in (1, 64))
     dims = known("aten::upsample_bilinear2d", Signature((x, (64, 64), False, None, None), (y,))).dims
