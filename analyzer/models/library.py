@@ -21,7 +21,7 @@ from .registry import OP_MODELS, load_model
 from .store import StoredModel, has_model, load_stored
 
 LINKS_ALONE: Final = "collective"
-"""The model whose times a power cap leaves: links take them, not the GPU's clock."""
+"""The model whose times a power cap leaves: links take them, and waits, in which the GPU draws too little for it."""
 UNLIKE_SEPARATION: Final = 1.0
 """From here on GPUs share only what all GPUs share. B200 and GB200, 0.17 apart, share 0.5 to 1 of what models miss."""
 

@@ -174,7 +174,8 @@ def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Va
         p.kind == MatmulKernel.FP8_BLOCK, values["block_quantize_traffic"], 1.0
     )
     rows_s = np.where(is_by_row, p.batch * p.m * values["quantize_row_ns"] * 1e-9, 0.0)
-    start_s = kcycles * 1e3 / machine.clock_hz + np.where(machine.has_tensor_memory, DIES_S, 0.0)
+    has_two_dies = machine.has_tensor_memory & machine.is_large
+    start_s = kcycles * 1e3 / machine.clock_hz + np.where(has_two_dies, DIES_S, 0.0)
     return np.where(p.quantized > 0, start_s + np.maximum(slower * bytes_s, rows_s), 0.0)
 
 

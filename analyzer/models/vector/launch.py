@@ -92,7 +92,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
     # PyTorch's kernels divide work in two ways: a block per row (norms, softmax), or a number of elements per thread
     # (the rest). Short softmax rows take a warp each. AMD's wavefronts are twice as wide, and a fleet may mix vendors:
-    # both divisions are computed and chosen GPU by GPU, in float32 as the result is [n, m].
+    # both divisions are computed and chosen GPU by GPU, not rounded: none changes by the company it is in.
     kind, is_warp = problems.kind, _is_warp(problems)
     is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
     warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
@@ -129,8 +129,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
         wider = (wide.threads, first + each * wide.steps, wide_work, wide.passed)
         threads, latency, work, passed = (
-            np.where(is_wide, there.astype(np.float32), here.astype(np.float32))
-            for there, here in zip(wider, (threads, latency, work, passed), strict=True)
+            np.where(is_wide, there, here) for there, here in zip(wider, (threads, latency, work, passed), strict=True)
         )
     return VectorLaunch(
         blocks=blocks,

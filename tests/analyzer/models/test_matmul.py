@@ -207,6 +207,14 @@ def test_narrower_formats_are_faster_where_large_and_slower_where_conversion_rul
     assert times["fp8"][1] > times["bf16"][1]
 
 
+def test_only_two_dies_convert_later() -> None:
+    thor = find_gpu(CATALOG, "Jetson AGX Thor 128GB")
+    fleet = build_fleet([replace(thor, memory_type=memory) for memory in ("HBM3e", "LPDDR5X")])
+    cases = (as_columns(products((1, 64, 512, 512), dtype=name)) for name in ("fp8", "fp8_static"))
+    whole, product = (run(case, fleet, model=QUANTIZED).time_ns for case in cases)
+    assert np.subtract(*(whole - product).ravel()) == pytest.approx(500.0, rel=0.1)
+
+
 def test_rows_that_miss_sixteen_bytes_cost() -> None:
     fleet = fleet_of("A100 SXM4 80GB")
     aligned, odd = run(as_columns(products((1, 4096, 4096, 4096), (1, 4096, 4095, 4096))), fleet).time_ns[:, 0]

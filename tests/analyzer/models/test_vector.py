@@ -115,6 +115,16 @@ def test_problems_against_a_fleet_equal_pairs() -> None:
     np.testing.assert_allclose(paired, table[np.arange(count), columns], rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["Radeon RX 6800 XT", "Gaudi 2", "Arc A770 16GB", "Instinct MI300X"])
+def test_a_gpu_is_the_same_alone_and_beside_wider_warps(name: str) -> None:
+    sizes = [(round(7 * 1.3**at), round(40_000 / 1.1**at)) for at in range(40)]
+    problems = as_columns(
+        join_problems([problem(kind, *size, operations=18.0) for kind in VectorKernel for size in sizes])
+    )
+    column = [gpu.name for gpu in FLEET.gpus].index(name)
+    assert (times(problems, FLEET)[:, column] == times(problems, fleet_of(name))[:, 0]).all()
+
+
 def test_long_softmax_rows_are_read_again_where_they_do_not_fit() -> None:
     short, long = (time_on(problem(VectorKernel.SOFTMAX, (1 << 28) // n, n), "V100 PCIe 32GB") for n in (1024, 16384))
     assert long > 1.5 * short
