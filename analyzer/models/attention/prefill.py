@@ -101,7 +101,7 @@ FEATURES: Final = (
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
     *("causal", "FP8", "cache bytes", "is flash", "log window"),
 )
-GROUPS: Final = ("TensorRT-LLM", "flash attention and cuDNN", "encoder")
+GROUPS: Final = ("TensorRT-LLM", "vLLM", "encoder", "PyTorch: FlashAttention-2", "PyTorch: cuDNN, memory-efficient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,9 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.where(problems.is_causal == 1, np.where(kernels.is_trtllm(problems), 0, 1), 2).astype(np.int64)
+    kernel, is_causal = problems.kernel, problems.is_causal == 1
+    of_torch = (kernel == AttentionKernel.FLASH2, np.isin(kernel, TORCH_KERNELS))
+    return np.select([*of_torch, is_causal & kernels.is_trtllm(problems), is_causal], [3, 4, 0, 1], 2).astype(np.int64)
 
 
 PREFILL: Final = Model(
