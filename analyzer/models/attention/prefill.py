@@ -165,8 +165,8 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time)
-    # What the correction sees; NaN, so none, of single queries and torch's calls, which few chips tell of.
-    is_corrected = (problems.is_causal == 1) & ~np.isin(problems.kernel, TORCH_KERNELS) | kernels.is_trtllm(problems)
+    # What the correction sees; NaN, so none, of single queries and of kernels that few chips tell of.
+    is_corrected = kernels.is_trtllm(problems) | (problems.kernel == AttentionKernel.PAGED) & (problems.is_causal == 1)
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
