@@ -61,7 +61,7 @@ def analyze_trace(
 
     >>> report = analyze_trace(trace, catalog, targets=[h100, a100])
     >>> [(row.gpu, round(row.iteration_ns / 1e6)) for row in report.predictions]
-    [('H100 SXM5 80GB', 8), ('A100 SXM4 80GB', 12)]
+    [('H100 SXM5 80GB', 8), ('A100 SXM4 80GB', 11)]
     """
     described = ops_gpu or next(iter(asked.get("targets", ())), None)
     return report_on(run_analysis(trace, catalog, **asked), ops_gpu=described, op_limit=op_limit)

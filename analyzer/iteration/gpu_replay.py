@@ -48,7 +48,7 @@ def replay_on(result: Analysis, gpu_name: str, *, whole: bool = False) -> GpuRep
     what they alone need ends after everything.
 
     >>> round(float(replay_on(result, a100.name).end_ns.max()) / 1e6)  # ms
-    12
+    11
     """
     column = result.column(gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))

@@ -193,7 +193,7 @@ def forecast(
     >>> spread = spread_of(result.prediction, result.workload, np.zeros(2))
     >>> found = forecast(result.trace, result.window, result.graph, result.forecast.timing, spread)
     >>> (found.iteration_ns / 1e6).round()  # ms on each GPU
-    array([ 8., 12.])
+    array([ 8., 11.])
     """
     count = timing.latency_ns.shape[1]
     at = iteration_position(trace, window.index)
@@ -222,7 +222,7 @@ def iteration_lengths(trace: Trace, window: Window, graph: Graph, timing: Timing
 
     >>> lengths_ns = iteration_lengths(result.trace, result.window, result.graph, result.forecast.timing)
     >>> (lengths_ns / 1e6).round()  # ms on each GPU
-    array([ 8., 12.])
+    array([ 8., 11.])
     """
     iterations = iteration_nodes(trace, graph).until(iteration_position(trace, window.index))
     end = replay(graph, timing, runs=runs_before(graph, iterations.every()))

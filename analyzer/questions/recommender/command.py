@@ -79,7 +79,7 @@ def recommender(description: str | Path, asked: RecommenderOptions) -> Recommend
 
     >>> answer = recommender("samples/dlrm-dcnv2.toml", to="H100 SXM")
     >>> [(row["gpu"], round(row["step_ns"] / 1e6, 1)) for row in answer.to_records()]
-    [('H100 SXM5 80GB', 3.6)]
+    [('H100 SXM5 80GB', 3.7)]
     """
     from ...models.library import load_library
     from ...work.indices import read_indices
