@@ -15,6 +15,7 @@ from wavecast.analyzer.models.frame.intervals import (
     GpuClass,
     IntervalTable,
     distances,
+    factor_of,
     half_width,
     width_factors,
 )
@@ -110,7 +111,8 @@ def test_models_measured_on_few_chips_have_weights_and_intervals_without_each(
         assert table.is_declared.all() == (len(chips) == count)
         for item in fits[chips][1]:
             residuals = residuals_of(item, 0.0, 0.7)
-            width = half_width(table, residuals.group, item.predicted_ns(0.0, 0.7), factor[:, :1].repeat(400, axis=1))
+            here = factor_of(residuals.group, factor[:, :1].repeat(400, axis=1))
+            width = half_width(table, residuals.group, item.predicted_ns(0.0, 0.7), here)
             covered.append(float(np.mean(residuals.absolute <= width)))
     assert np.mean(covered) > 0.8
 
@@ -307,7 +309,8 @@ def test_what_no_chip_has_is_declared_and_the_same_on_every_gpu() -> None:
     table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2, part=0.0)
     assert table.is_declared.tolist() == [False, True]
     fleet = build_fleet(load_catalog().gpus)
-    width = half_width(table, np.ones((1, 1), dtype=np.int64), np.array([[5e4]]), width_factors(table, fleet))
+    group = np.ones((1, 1), dtype=np.int64)
+    width = half_width(table, group, np.array([[5e4]]), factor_of(group, width_factors(table, fleet)))
     assert set(width[0].tolist()) == {UNMEASURED_HALF_WIDTH}
 
 
