@@ -2,14 +2,14 @@
 
     python -m benchmarks.check.own_ops DATA
 
-Rows of more than 5 us of `own/ops.parquet`: by the shipped weights, on shapes that they did not train on, and by
-weights that never saw an H100 or H200. Then the recordings of whole networks (`own/traces`), by both. Errors are means
-of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Then of products and convolutions left out
-whose longest kernel names its tile: how often that is the predicted one, has its area up to a factor of 2, and how
-often a split of k is predicted where there is one and not elsewhere. Last, what of the time of kernels without a
-formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`, `STREAM_SHARE`), and how
-products go that run back to back for half a second and more, where the board's limit lowers the clock
-(`own/power.parquet`).
+Rows of more than 5 us of `own/ops.parquet`, by group and by kind: by the shipped weights, on shapes that they did not
+train on, and by weights that never saw an H100 or H200. Then the recordings of whole networks (`own/traces`), by both.
+Errors are means of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Then of products and
+convolutions left out whose longest kernel names its tile: how often that is the predicted one, has its area up to a
+factor of 2, and how often a split of k is predicted where there is one and not elsewhere. Last, what of the time of
+kernels without a formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`,
+`STREAM_SHARE`), and how products go that run back to back for half a second and more, where the board's limit lowers
+the clock (`own/power.parquet`).
 """
 
 from __future__ import annotations
