@@ -120,8 +120,8 @@ def _pair(signature: Signature, first: int, rank: int) -> tuple[TensorSpec, Tens
 
 
 def _dense(a: TensorSpec, b: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    """Return two operands; of a profile that tells strides, a matrix without them is sparse."""
-    if any(one.strides is None and len(one.shape) == 2 and other.strides for one, other in ((a, b), (b, a))):
+    """Return two operands; of a profile that tells strides, a matrix or batch without them is sparse."""
+    if any(one.strides is None and len(one.shape) > 1 and other.strides for one, other in ((a, b), (b, a))):
         raise LackingArgumentError("how many values a sparse tensor stores")
     return a, b
 

@@ -146,6 +146,8 @@ def test_a_product_with_a_sparse_operand_of_unknown_size_has_no_work() -> None:
     assert work_of("aten::mm", Signature((sparse, dense))) is None
     assert work_of("aten::mm", Signature((sparse, replace(dense, strides=None)))) is not None
     vector, turned = TensorSpec("float32", (200,), (1,)), TensorSpec("float32", (64, 200), (200, 1))
-    for name, operands in (("matmul", (sparse, dense)), ("linear", (turned, sparse)), ("mv", (sparse, vector))):
+    batches = TensorSpec("float32", (4, 200, 200)), TensorSpec("float32", (4, 200, 64), (12800, 64, 1))
+    asked = ("matmul", (sparse, dense)), ("linear", (turned, sparse)), ("mv", (sparse, vector)), ("bmm", batches)
+    for name, operands in asked:
         assert work_of(f"aten::{name}", Signature(operands)) is None
         assert work_of(f"aten::{name}", Signature(tuple(replace(one, strides=None) for one in operands))) is not None
