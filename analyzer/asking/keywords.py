@@ -1,16 +1,15 @@
 """What keywords of the Python API take, what they refuse, and amounts as they are written: 350ms, 70GiB, 3%."""
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from errno import ENAMETOOLONG
 from functools import wraps
 from inspect import signature
-from math import isfinite
 from operator import index
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ...errors import InputError, parameter
+from ..iteration.decision.amounts import MOST, SIZES_BYTES, TIMES_NS, find_amount
 
 ParametersT = ParamSpec("ParametersT")
 ReturnT = TypeVar("ReturnT")
@@ -109,67 +108,31 @@ def check_iteration(value: Any) -> int | str | None:
     return check_count("iteration", value, least=0)
 
 
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_BYTES: Final = {"": 2.0**30, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)")
-_LENGTHS_NS: Final = {"ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
-
-
-def parse_bytes(text: str) -> float | None:
-    """Return bytes of `70GiB`, `70` (GiB), `80GB`; None of anything else.
-
-    >>> parse_bytes("80GB"), parse_bytes("a lot")
-    (80000000000.0, None)
-    """
-    found = _SIZE.fullmatch(text.strip().lower())
-    value = float(found[1]) * _BYTES.get(found[2], 0.0) if found else 0.0
-    return value if isfinite(value) and value >= 1 else None
-
-
-def parse_duration_ns(text: str) -> float | None:
-    """Return the ns of `350ms`, `1.2s`; None of anything else, and of a number without a unit.
-
-    >>> parse_duration_ns("1.2s")
-    1200000000.0
-    """
-    found = _TIME.fullmatch(text.strip().lower())
-    return float(found[1]) * _LENGTHS_NS[found[2]] if found is not None and 0 < float(found[1]) < 1e9 else None
-
-
-def parse_percent(text: str) -> float | None:
-    """Return the ratio of `3%` or `3`; None of anything else, and of less than nothing.
-
-    >>> parse_percent("3%")
-    0.03
-    """
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        return None
-    return value / 100 if isfinite(value) and value >= 0 else None
+_PERCENT: Final = {"": 1.0, "%": 1.0}
 
 
 def read_bytes(name: str, text: str | None) -> float | None:
     """Return the bytes that a keyword says; None stays. Raises InputError for no size."""
-    return _read(name, text, parse_bytes, "a size such as '70GiB' or '80GB'")
+    return _read(name, text, SIZES_BYTES, "a size such as '70GiB' or '80GB'")
 
 
 def read_duration_ns(name: str, text: str | None) -> float | None:
-    """Return the ns that a keyword says; None stays. Raises InputError for no time."""
-    return _read(name, text, parse_duration_ns, "a time such as '350ms' or '1.2s'")
+    """Return the ns that a keyword says; None stays. Raises InputError for no time, or one without a unit."""
+    return _read(name, text, TIMES_NS, "a time such as '350ms' or '1.2s'")
 
 
 def read_percent(name: str, text: str | None) -> float | None:
     """Return the ratio that a keyword says in per cent; None stays. Raises InputError for no percentage."""
-    return _read(name, text, parse_percent, "a percentage, 0 or more, such as '3%'")
+    found = _read(name, text, _PERCENT, "a percentage, 0 or more, such as '3%'", least=0.0)
+    return None if found is None else found / 100
 
 
-def _read(name: str, text: object, parse: Callable[[str], float | None], what: str) -> float | None:
+def _read(name: str, text: object, units: Mapping[str, float], what: str, *, least: float = 1.0) -> float | None:
     """Return what a text says; numbers without a unit are not guessed at."""
     if text is None:
         return None
-    found = parse(text) if isinstance(text, str) else None
-    if found is None:
+    found = find_amount(text, units) if isinstance(text, str) else None
+    if found is None or not least <= found <= MOST:
         as_text = "" if isinstance(text, str) else ", as text"
         raise InputError(f"{parameter(name, text)}: expected {what}{as_text}")
     return found

@@ -24,7 +24,8 @@ from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
-from .own_convolution import load_own
+from .own_convolution import DIRECTIONS as OWN_DIRECTIONS, load_own
+from .own_ops import RATES as OWN_RATES
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, records_of, samples_of, shape_share
 from .table_columns import check_known
 
@@ -108,20 +109,8 @@ def _draw(
     return np.sort(order[rank < most])
 
 
-RATES: Final = {
-    "fp32": Rate.MATRIX_FP32,
-    "tf32": Rate.MATRIX_TF32,
-    "bf16": Rate.MATRIX_BF16,
-    "fp16": Rate.MATRIX_FP16,
-    "int8": Rate.MATRIX_INT8,
-}
-"""Where a row says fp32, TF32 was off."""
-DIRECTIONS: Final = {
-    "forward": Direction.FORWARD,
-    "backward_data": Direction.INPUT_GRADIENT,
-    "backward_weights": Direction.WEIGHT_GRADIENT,
-    "backward_both": Direction.BOTH_GRADIENTS,
-}
+RATES: Final = {**OWN_RATES, "int8": Rate.MATRIX_INT8}
+DIRECTIONS: Final = {**OWN_DIRECTIONS, "backward_both": Direction.BOTH_GRADIENTS}
 TIMINGS: Final = {
     "alibaba_tinynas": ConvolutionTiming.TENSORRT,
     "deepbench": ConvolutionTiming.HOST_MEAN,

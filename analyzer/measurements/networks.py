@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import none_for_nan
+from ...arrays import group_by, none_for_nan
 from ...errors import InputError
 from ...formats.trace.signature import DTYPE_BYTES
 from ...records import dataclass, replace
@@ -52,9 +52,7 @@ class FxNetwork:
 
 def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
     """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
-    rows: dict[tuple[object, ...], list[TableRow]] = {}
-    for row in rows_of(read_table(path, NODE_COLUMNS, may_lack=("dtype",))):
-        rows.setdefault(key_of(row), []).append(row)
+    rows = group_by(rows_of(read_table(path, NODE_COLUMNS, may_lack=("dtype",))), key_of)
     return {key: _network(found, path) for key, found in rows.items()}
 
 

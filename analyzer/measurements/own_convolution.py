@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...specs.gpu import Catalog, Rate
+from ...specs.gpu import Catalog
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
-from .own_ops import COLUMNS, own_share, read_own
+from .own_ops import COLUMNS, RATES, own_share, read_own
 from .samples import Samples, records_of, samples_of
 
 TRAINED_SHARE: Final = 0.5
 """Shapes below train: as in the model's recipe."""
-RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "bf16": Rate.MATRIX_BF16, "fp16": Rate.MATRIX_FP16}
 DIRECTIONS: Final = {
     "forward": Direction.FORWARD,
     "backward_data": Direction.INPUT_GRADIENT,

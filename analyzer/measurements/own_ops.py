@@ -13,12 +13,15 @@ import orjson
 
 from ...arrays import Floats
 from ...errors import InputError
+from ...specs.gpu import Rate
 from .samples import MeasurementTable, pick, read_table, records_of, shape_share
 
 TABLE: Final = "own/ops.parquet"
 COLUMNS: Final = ("gpu", "family", "op", "dims", "dtype", "layout", "direction", "operands", "latency_us", "kernels")
 BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 """Of an element, by the dtypes that tables name."""
+RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "bf16": Rate.MATRIX_BF16, "fp16": Rate.MATRIX_FP16}
+"""Of products, where a row says fp32 with TF32 off."""
 SCARCE_SHARE: Final = 0.7
 """Of its shapes train: a kernel has a few dozen of them, not thousands."""
 FIRST_DRAWN: Final = 0.01

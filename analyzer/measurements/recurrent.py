@@ -6,30 +6,25 @@ the backward, which DeepBench's program of that time took of the data gradient a
 kernel times.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from ...specs.gpu import Catalog, Rate
+from ...specs.gpu import Catalog
 from ..models.recurrent.problems import RecurrentProblems, problems_of_dims
 from ..work.work import Direction, RecurrentDims
-from .own_ops import own_share, read_own
+from .convolution import DIRECTIONS as CONVOLUTIONS
+from .own_ops import RATES, own_share, read_own
 from .samples import Samples, pick, read_table, records_of, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/recurrent.parquet"
 SIZES: Final = ("batch", "steps", "input_size", "hidden_size", "layers")
 GATES: Final = {"rnn_relu": 1, "rnn_tanh": 1, "gru": 3, "lstm": 4}
-DIRECTIONS: Final = {
-    "forward": Direction.FORWARD,
-    "backward_data": Direction.INPUT_GRADIENT,
-    "backward": Direction.INPUT_GRADIENT,
-    "backward_weights": Direction.WEIGHT_GRADIENT,
-    "backward_both": Direction.BOTH_GRADIENTS,
-}
-RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "fp16": Rate.MATRIX_FP16, "bf16": Rate.MATRIX_BF16}
+DIRECTIONS: Final = {**CONVOLUTIONS, "backward": Direction.INPUT_GRADIENT}
 COLUMNS: Final = ("gpu", "op", "direction", *SIZES, "bidirectional", "input_product", "dtype", "timing", "latency_us")
 TRAINED_SHARE: Final = 0.6
 """Shapes below train: as in the model's recipe."""
@@ -43,22 +38,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
     table = pick(table, ~table["suspect"].astype(bool)) if "suspect" in table else table
     for name, known in (("op", GATES), ("direction", DIRECTIONS), ("dtype", RATES)):
         check_known(table.path, name, table[name], known)
-    names = ("op", "direction", *SIZES, "bidirectional")
-    dims = [
-        RecurrentDims(
-            gates=GATES[op],
-            layers=layers,
-            directions=1 + bool(bidirectional),
-            steps=steps,
-            batch=batch,
-            input_size=inputs,
-            hidden_size=hidden,
-            direction=DIRECTIONS[direction],
-        )
-        for op, direction, batch, steps, inputs, hidden, layers, bidirectional in zip(
-            *(table[name].tolist() for name in names), strict=True
-        )
-    ]
+    dims = [_dims(row["op"], row, DIRECTIONS[row["direction"]]) for row in records_of(table)]
     problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
     problems = replace(
         problems,
@@ -79,24 +59,27 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
     ]
 
 
+def _dims(op: str, sizes: Mapping[str, Any], direction: Direction) -> RecurrentDims:
+    """Return a layer; our own table's names lack `_size`."""
+    return RecurrentDims(
+        gates=GATES[op],
+        layers=sizes["layers"],
+        directions=1 + bool(sizes["bidirectional"]),
+        steps=sizes["steps"],
+        batch=sizes["batch"],
+        input_size=sizes["input" if "input" in sizes else "input_size"],
+        hidden_size=sizes["hidden" if "hidden" in sizes else "hidden_size"],
+        direction=direction,
+    )
+
+
 def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[RecurrentProblems]]:
     """Return our own rows of torch's layers, none where there is no table: the sums of their kernels' times."""
     table = read_own(data, "recurrent", lambda row: row["op"] in GATES and row["dtype"] in RATES)
     if not len(table["gpu"]):
         return []
-    dims = [
-        RecurrentDims(
-            gates=GATES[row["op"]],
-            layers=row["dims"]["layers"],
-            directions=1 + bool(row["dims"]["bidirectional"]),
-            steps=row["dims"]["steps"],
-            batch=row["dims"]["batch"],
-            input_size=row["dims"]["input"],
-            hidden_size=row["dims"]["hidden"],
-            direction=Direction.FORWARD if row["direction"] == "forward" else Direction.BOTH_GRADIENTS,
-        )
-        for row in records_of(table)
-    ]
+    ways = [Direction.FORWARD if way == "forward" else Direction.BOTH_GRADIENTS for way in table["direction"].tolist()]
+    dims = [_dims(row["op"], row["dims"], way) for row, way in zip(records_of(table), ways, strict=True)]
     return [
         samples_of(
             table,

@@ -1,5 +1,6 @@
 """Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -209,18 +210,11 @@ def _liger(table: MeasurementTable) -> Iterator[_Row]:
 def _kernelbench(table: MeasurementTable) -> Iterator[_Row]:
     """Yield rows of known kernels, with the floor of their host as its own short rows read."""
     records = records_of(table)
-    hosts = {(item["machine"], item["mode"]) for item in records}
-    floors: dict[tuple[str, str], float] = {}
-    for host in hosts:
-        short = [
-            item["latency_us"]
-            for item in records
-            if (item["machine"], item["mode"]) == host
-            and item["kind"] == "elementwise"
-            and item["input_bytes"] < HIDDEN_BYTES
-        ]
-        if short:
-            floors[host] = float(np.median(short))
+    short: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for item in records:
+        if item["kind"] == "elementwise" and item["input_bytes"] < HIDDEN_BYTES:
+            short[item["machine"], item["mode"]].append(item["latency_us"])
+    floors = {host: float(np.median(times_us)) for host, times_us in short.items()}
     for item in records:
         launched = (eager_of if item["mode"] == "eager" else inductor_of)(item)
         if launched is None or item["latency_us"] < LEAST_EVENT_US:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, group_by
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Phase, Trace
 from ...records import dataclass, field
@@ -271,7 +271,4 @@ def _hand_on(
 
 
 def _by_op(storages: Rows, op: Rows) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for storage in storages.tolist():
-        found[int(op[storage])].append(storage)
-    return found
+    return group_by(storages.tolist(), lambda storage: int(op[storage]))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, group_by
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature, TensorSpec
 from ...formats.trace.tables import KernelKind, Trace
@@ -113,7 +113,7 @@ def choose_match(matches: Sequence[GraphMatch], trace: Trace, kernels: Rows) -> 
 
 def _match_names(graph: CapturedGraph, names: Sequence[str], kinds: Sequence[KernelKind]) -> Rows:
     keys = [kind if kind in _KINDS.values() else name for name, kind in zip(names, kinds, strict=True)]
-    ran, captured = _places(keys), _places(graph.keys)
+    ran, captured = (group_by(range(len(each)), each.__getitem__) for each in (keys, graph.keys))
     launch = np.full(len(names), MISSING, dtype=np.int64)
     for key, places in ran.items():
         if len(captured.get(key, ())) == len(places):
@@ -143,13 +143,6 @@ def _is_kin(graph: CapturedGraph, name: str, call: int) -> bool | None:
         return None
     family = graph.lookup.family(int(graph.lookup.owners()[op]))
     return None if family is None else family in VARYING_FAMILIES
-
-
-def _places(keys: Sequence[str | KernelKind]) -> dict[str | KernelKind, list[int]]:
-    places: dict[str | KernelKind, list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
-    return places
 
 
 def _best(matches: list[GraphMatch], scores: Sequence[float]) -> list[GraphMatch]:

@@ -354,6 +354,12 @@ def hold_order(time_ns: Floats, workload: GpuWorkload, rows: Mask, fleet: Fleet,
             time_ns[here] = limit(time_ns[here], measured_ns)
 
 
+_BETTER_WITH_MORE: Final = (
+    *("bandwidth_bytes_per_s", "l2_cache_bytes", "sm_count", "clock_hz", "fp32_lanes_per_sm", "threads_per_sm"),
+    *("shared_memory_per_sm_bytes", "registers_per_sm", "tdp_w", "power_ratio", "l2_ratio"),
+)
+
+
 def at_least(fleet: Fleet, other: Fleet) -> Mask:
     """Say where a GPU is of the same generation as the other and as good in every figure; the fleets broadcast.
 
@@ -362,22 +368,7 @@ def at_least(fleet: Fleet, other: Fleet) -> Mask:
     (array([ True, False]), array([False,  True]))
     """
     alike = generation_codes(fleet) == generation_codes(other)
-    pairs = [
-        (getattr(fleet, name), getattr(other, name))
-        for name in (
-            "bandwidth_bytes_per_s",
-            "l2_cache_bytes",
-            "sm_count",
-            "clock_hz",
-            "fp32_lanes_per_sm",
-            "threads_per_sm",
-            "shared_memory_per_sm_bytes",
-            "registers_per_sm",
-            "tdp_w",
-            "power_ratio",
-            "l2_ratio",
-        )
-    ]
+    pairs = [(getattr(fleet, name), getattr(other, name)) for name in _BETTER_WITH_MORE]
     pairs += [(other.launch_ratio, fleet.launch_ratio), (~fleet.has_inline_ecc, ~other.has_inline_ecc)]
     for name, rate in fleet.flops_per_s.items():
         theirs = other.flops_per_s[name]

@@ -128,10 +128,9 @@ def _as_one(trace: Trace, recorded: Rows) -> Trace:
         whole_ns = float(rows["end_ns"][0] - rows["start_ns"][0])
         end_ns = int(table.end_ns[unprofiled].max())
         start_ns = end_ns - round(np.median(length[unprofiled]) * whole_ns / length[median])
-        for name, value in (("start_ns", start_ns), ("end_ns", end_ns), ("profiled", 0)):
+        added = {"start_ns": start_ns, "end_ns": end_ns, "profiled": 0, "cpu_start_ns": -1, "cpu_end_ns": -1}
+        for name, value in added.items():
             rows[name].append(value)
-        for name in ("cpu_start_ns", "cpu_end_ns"):
-            rows[name].append(-1)
     work = trace.meta.workload
     samples = work.samples_per_iteration or work.batch_size
     if samples is not None:

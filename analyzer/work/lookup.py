@@ -7,14 +7,13 @@ Older profilers give the lookup no sequence number, so that the node's forward o
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from ...arrays import Codes, Mask, Rows, at_rows, group_rows
+from ...arrays import Codes, Mask, Rows, at_rows, group_by, group_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ...formats.trace.tables import Trace
@@ -305,10 +304,7 @@ def _rows_by_optimizer(trace: Trace, optimizer_of: Callable[[str], str | None]) 
     if not any(named):
         return {}
     rows = np.flatnonzero(np.array([name is not None for name in named], dtype=bool)[trace.ops.name])
-    found = defaultdict[str, list[int]](list)
-    for row in rows.tolist():
-        found[named[trace.ops.name[row]] or ""].append(row)
-    return found
+    return group_by(rows.tolist(), lambda row: named[trace.ops.name[row]] or "")
 
 
 def _node_optimizer(name: str) -> str | None:

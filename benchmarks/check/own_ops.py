@@ -22,8 +22,8 @@ from typing import Any
 
 import click
 import numpy as np
-from wavecast.analyzer.measurements.own_convolution import DIRECTIONS, RATES, load_own as load_own_convolutions
-from wavecast.analyzer.measurements.own_ops import COLUMNS, TABLE, read_own
+from wavecast.analyzer.measurements.own_convolution import DIRECTIONS, load_own as load_own_convolutions
+from wavecast.analyzer.measurements.own_ops import COLUMNS, RATES, TABLE, read_own
 from wavecast.analyzer.measurements.own_products import LAYOUTS, OUT_BYTES, load_own_products
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import MeasurementTable, Samples, read_table

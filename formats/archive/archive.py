@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ...arrays import group_by
 from ...errors import InputError, TraceError
 from .entry import (
     ENTRIES,
@@ -86,9 +87,7 @@ class Archive:
         """Return the entries that a query holds for (see `query`), or all, the newest first."""
         holds = parse_query(query, gpu_names=gpu_names)
         self._read_all()
-        found: dict[str, list[Record]] = {}
-        for record in self._records.values():
-            found.setdefault(record.entry.id, []).append(record)
+        found = group_by(self._records.values(), lambda record: record.entry.id)
         entries = sorted((merge(records).describe() for records in found.values()), key=lambda entry: entry.id)
         return sorted(filter(holds, entries), key=lambda entry: (entry.date, entry.added), reverse=True)
 

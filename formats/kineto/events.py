@@ -1,12 +1,12 @@
 """The PyTorch profiler's JSON as typed records, whose fields are the allow-list; old events get today's names."""
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from ...arrays import group_by
 from ..trace.column import MAX_INTEGER
 
 ABSENT: Final = Raw()
@@ -196,13 +196,13 @@ def merge_headers(first: Header, second: Header) -> Header:
 
 def group_events(events: Sequence[Event]) -> tuple[Mapping[str | None, list[Event]], bool]:
     """Return the events by category, those of the old versions renamed in place, and whether there were any."""
-    groups = _by_category(events)
+    groups = group_by(events, lambda event: event.cat)
     old = [event for event in groups.get(None, ()) if event.name == MEMORY_NAME]
     for category in (_OPERATOR, *_CATEGORIES):
         old += groups.get(category, ())
     for event in old:
         _rename(event)
-    return (_by_category(events), True) if old else (groups, False)
+    return (group_by(events, lambda event: event.cat), True) if old else (groups, False)
 
 
 def current_category(event: Event | LightEvent) -> str | None:
@@ -212,13 +212,6 @@ def current_category(event: Event | LightEvent) -> str | None:
     if event.cat == _OPERATOR:
         return "cpu_op" if _is_op(event) else "user_annotation"
     return _CATEGORIES.get(event.cat, event.cat)
-
-
-def _by_category(events: Sequence[Event]) -> Mapping[str | None, list[Event]]:
-    groups: defaultdict[str | None, list[Event]] = defaultdict(list)
-    for event in events:
-        groups[event.cat].append(event)
-    return groups
 
 
 def _rename(event: Event) -> None:

@@ -225,15 +225,9 @@ def _iterations(trace: Trace, part: RecordingPart) -> IterationTable:
     timed = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
     if len(timed):
         length = np.median((table.end_ns - table.start_ns)[timed]) * part.length_ratio
-        for name, value in (
-            ("start_ns", part.start_ns - round(length)),
-            ("end_ns", part.start_ns),
-            ("profiled", 0),
-            ("kind", 0),
-        ):
+        added = {"start_ns": part.start_ns - round(length), "end_ns": part.start_ns, "profiled": 0, "kind": 0}
+        for name, value in (added | dict.fromkeys(("cpu_start_ns", "cpu_end_ns"), MISSING)).items():
             rows[name].append(value)
-        for name in ("cpu_start_ns", "cpu_end_ns"):
-            rows[name].append(MISSING)
     return build_table(IterationTable, len(rows["start_ns"]), **rows)
 
 

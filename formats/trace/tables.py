@@ -10,36 +10,8 @@ from .column import MISSING, Column, Table, build_table, column, optional, row_c
 from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
 
-__all__ = [
-    "FORMAT_NAME",
-    "FORMAT_VERSION",
-    "TABLES",
-    "CallTable",
-    "CollectiveTable",
-    "Device",
-    "GroupTable",
-    "HostTimes",
-    "IterationTable",
-    "KernelKind",
-    "KernelTable",
-    "LookupTable",
-    "MemberTable",
-    "MemoryTable",
-    "Meta",
-    "OpTable",
-    "OperandTable",
-    "Phase",
-    "Precision",
-    "Quality",
-    "ServingKind",
-    "SyncKind",
-    "SyncTable",
-    "TensorTable",
-    "Trace",
-    "Workload",
-    "as_shapes",
-    "distinct_calls",
-]  # fmt: skip
+__all__ = ["Device", "HostTimes", "Meta", "Precision", "Quality", "Workload"]
+"""Beside what is defined here."""
 
 FORMAT_NAME = "wavecast.trace"
 FORMAT_VERSION = "1.3"

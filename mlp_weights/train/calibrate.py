@@ -6,7 +6,7 @@ judged on j. So nothing that is scored on E has seen it, not even through a choi
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import permutations
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from ...arrays import Codes, Floats
 from ...records import dataclass
 from .variant import Pool
 
+T = TypeVar("T")
 COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 TIE: Final = 1.001
@@ -159,6 +160,11 @@ def least_held_width(groups: Mapping[str, Sequence[Any]], widths: Floats) -> flo
     held = [min(np.mean([np.mean(part) for part in parts]), np.mean(np.concatenate(parts))) for parts in found]
     least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
     return float(least * np.sqrt(1.0 + 1.0 / len(groups)))
+
+
+def leave_out(groups: Mapping[str, T], name: str) -> dict[str, T]:
+    """Return the groups but for one."""
+    return {other: items for other, items in groups.items() if other != name}
 
 
 def errors_of(pool: Pool, item: HeldOut, shrink: float, limit: float) -> Mapping[str, Mapping[str, float]]:

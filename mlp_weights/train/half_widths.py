@@ -32,7 +32,7 @@ from ...formats.files.constants import read_constants
 from ...records import dataclass
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
-from .calibrate import COVERAGE, HeldOut, equal_weight, weighted_quantile
+from .calibrate import COVERAGE, HeldOut, equal_weight, leave_out, weighted_quantile
 from .variant import Pool
 
 LEAST_HALF_WIDTH: Final = 0.02
@@ -170,7 +170,7 @@ def needed_factors(parts: Mapping[str, Residuals], groups: int) -> list[dict[str
     """
     needed: list[dict[str, float]] = [{} for _ in range(groups)]
     for chip, part in parts.items():
-        table = half_width_table([item for other, item in parts.items() if other != chip], groups)
+        table = half_width_table(list(leave_out(parts, chip).values()), groups)
         ratio = part.absolute / table[part.group, part.size]
         for row in range(groups):
             mine = ratio[(part.group == row) & np.isfinite(ratio)]

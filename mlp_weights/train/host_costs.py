@@ -93,7 +93,7 @@ def cells_of(sample: Sample, part: str) -> Cells:
 
 def fit(cells: dict[str, Cells]) -> tuple[dict[str, float], dict[str, float]]:
     """Fit log(cost) = op + host by alternating weighted medians; return the costs of host effect 1 and the effects."""
-    keys = {key for found in cells.values() for key in found}
+    keys = dict.fromkeys(key for found in cells.values() for key in found)
     effect = dict.fromkeys(cells, 0.0)
     op: dict[str, float] = {}
     shared_keys = {key for key in keys if sum(key in found for found in cells.values()) > 1}

@@ -17,7 +17,6 @@ of them; and times Student's quantile over the normal one, since few publishers 
 publisher's jobs inside the intervals that the others' jobs give, `width` their median half-width.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,9 +31,10 @@ from ...analyzer.questions.score.distributed.recommenders import RECOMMENDERS, f
 from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...analyzer.work.indices import USUAL
+from ...arrays import group_by
 from ...errors import InputError
 from ...records import dataclass
-from .calibrate import least_held_width
+from .calibrate import least_held_width, leave_out
 from .constants import Fitted, program
 
 NAME: Final = "job_widths"
@@ -120,16 +120,12 @@ def read_recommenders(data: Path, weights: Weights) -> list[JobError]:
 
 def by_publisher(jobs: Iterable[JobError]) -> Groups:
     """Return jobs by who published them, sorted."""
-    groups: dict[str, list[JobError]] = defaultdict(list)
-    for job in jobs:
-        groups[job.publisher].append(job)
-    return dict(sorted(groups.items()))
+    return dict(sorted(group_by(jobs, lambda job: job.publisher).items()))
 
 
 def widths_of(groups: Groups) -> dict[str, Any]:
     """Return the shared half-widths: from every publisher's jobs, and without each."""
-    rest = {name: {other: jobs for other, jobs in groups.items() if other != name} for name in groups}
-    without = {name: half_width_of(others) for name, others in rest.items() if others}
+    without = {name: half_width_of(leave_out(groups, name)) for name in groups if len(groups) > 1}
     return {"every": half_width_of(groups), "without": without}
 
 

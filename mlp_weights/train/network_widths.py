@@ -47,7 +47,7 @@ from ...records import dataclass, replace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu, Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu
-from .calibrate import least_held_width
+from .calibrate import least_held_width, leave_out
 from .constants import Fitted, program
 
 NAME: Final = "network_widths"
@@ -169,10 +169,9 @@ def widths_of(groups: Groups) -> dict[str, Any]:
             pooled[chip] += rows
     shared = {}
     for kind, chips in groups.items():
-        rest = {chip: {other: rows for other, rows in chips.items() if other != chip} for chip in chips}
         without = {
-            chip: half_width_of(found) if found else _stand_in(groups, kind, chip, pooled)
-            for chip, found in rest.items()
+            chip: half_width_of(leave_out(chips, chip)) if len(chips) > 1 else _stand_in(groups, kind, chip, pooled)
+            for chip in chips
         }
         shared[kind] = {"every": half_width_of(chips), "without": without}
     return {
@@ -194,12 +193,8 @@ def seen_widths(groups: Groups) -> dict[str, dict[str, float]]:
 def _stand_in(groups: Groups, kind: str, chip: str, pooled: Mapping[str, Sequence[NetworkError]]) -> float:
     """Return the half-width of a kind that no other chip measured."""
     eager = kind.replace("compiled", "eager")
-    known = half_width_of(_leave_out(groups.get(eager, {}), chip) or _leave_out(pooled, chip))
+    known = half_width_of(leave_out(groups.get(eager, {}), chip) or leave_out(pooled, chip))
     return known if kind == eager else round(float(np.hypot(known, COMPILED_HALF_WIDTH)), 2)
-
-
-def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[str, Sequence[NetworkError]]:
-    return {other: rows for other, rows in chips.items() if other != chip}
 
 
 def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:

@@ -9,7 +9,6 @@ left out. `left out` is the share that such widths hold on the blocks of a chip 
 Printed as well: the share that the widths in use hold, by distance.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from ...analyzer.prediction.ratio_widths import width_of
 from ...analyzer.work import Family
-from ...arrays import Floats
+from ...arrays import Floats, group_by
 from .calibrate import COVERAGE
 from .constants import Fitted, program
 from .ratio_blocks import (
@@ -74,13 +73,8 @@ def main(data: Path, by_pair: bool) -> Fitted:
 
 def read_groups(data: Path) -> dict[tuple[str, str], list[PairErrors]]:
     """Return all blocks by rule and family."""
-    groups: dict[tuple[str, str], list[PairErrors]] = defaultdict(list)
-    readers: tuple[Iterator[PairErrors], ...] = (
-        table_blocks(data), wave_blocks(data), link_blocks(data), pcie_blocks(data),
-    )  # fmt: skip
-    for item in chain(*readers):
-        groups[item.rule, item.family.value if item.family else ""].append(item)
-    return groups
+    blocks = chain(table_blocks(data), wave_blocks(data), link_blocks(data), pcie_blocks(data))
+    return group_by(blocks, lambda item: (item.rule, item.family.value if item.family else ""))
 
 
 def widths_of(groups: Groups) -> dict[str, Any]:
@@ -129,14 +123,12 @@ def chips_of(blocks: Sequence[PairErrors]) -> list[str]:
     return sorted({chip for item in blocks for chip in item.chips})
 
 
-def without(blocks: Sequence[PairErrors], chip: str) -> list[PairErrors]:
-    """Return the blocks that a chip has no part in."""
-    return [item for item in blocks if chip not in item.chips]
-
-
-def with_chip(blocks: Sequence[PairErrors], chip: str) -> list[PairErrors]:
-    """Return the blocks that a chip has part in."""
-    return [item for item in blocks if chip in item.chips]
+def by_chip(blocks: Sequence[PairErrors]) -> Iterator[tuple[str, list[PairErrors], list[PairErrors]]]:
+    """Yield each chip with the blocks that it has no part in, and those that it has, where there are both."""
+    for chip in chips_of(blocks):
+        others, mine = ([item for item in blocks if (chip in item.chips) is has_part] for has_part in (False, True))
+        if others:
+            yield chip, others, mine
 
 
 def widened(blocks: Sequence[PairErrors]) -> float:
@@ -145,11 +137,7 @@ def widened(blocks: Sequence[PairErrors]) -> float:
     Times the least factor under which the others' quantile holds 90 % of each chip's, chips counting alike, to the
     power of (J - 1) / J for J chips, as calibrate.py does; never under 1.
     """
-    ratios = []
-    for chip in chips_of(blocks):
-        others, mine = without(blocks, chip), with_chip(blocks, chip)
-        if others:
-            ratios.append(np.quantile(residuals(mine), POINTS) / pooled(others))
+    ratios = [np.quantile(residuals(mine), POINTS) / pooled(others) for _, others, mine in by_chip(blocks)]
     if not ratios:
         return pooled(blocks)
     needed = float(np.quantile(np.concatenate(ratios), COVERAGE) ** ((len(ratios) - 1) / len(ratios)))
@@ -163,8 +151,7 @@ def held(blocks: Sequence[PairErrors], width: float) -> float:
 
 def left_out(blocks: Sequence[PairErrors]) -> list[tuple[float, str]]:
     """Return the share held on each chip by widths that never saw it."""
-    parts = [(chip, without(blocks, chip), with_chip(blocks, chip)) for chip in chips_of(blocks)]
-    return [(held(mine, widened(others)), chip) for chip, others, mine in parts if others]
+    return [(held(mine, widened(others)), chip) for chip, others, mine in by_chip(blocks)]
 
 
 def print_group(rule: str, family: str, blocks: Sequence[PairErrors]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -405,3 +408,30 @@ def test_a_model_has_a_recipe_or_stands_on_its_priors(name: str) -> None:
     assert (name in RECIPES) == OP_MODELS[name].is_measured == (name not in PRIORS)
     if name in RECIPES:
         assert find_recipe(name).model.name == name
+
+
+def test_the_command_writes_the_same_bytes_whatever_its_jobs_and_hashes(tmp_path: Path) -> None:
+    """Two chips of a few rows: of the hash of names, workers and threads nothing may be seen in weights or manifest."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    shapes = [(batch, steps, hidden) for batch in (1, 16, 64) for steps in (25, 50) for hidden in (256, 1024)]
+    rows = [
+        {
+            **{"gpu": gpu, "op": op, "direction": "forward", "batch": batch, "steps": steps, "input_size": hidden},
+            **{"hidden_size": hidden, "layers": 1, "bidirectional": False, "input_product": True, "dtype": "fp32"},
+            **{"timing": "kernels", "latency_us": speed * steps * (5.0 + 1e-6 * batch * hidden**2)},
+        }
+        for gpu, speed in (("V100-SXM2-16GB", 1.0), ("P100-PCIE-16GB", 1.7))
+        for op in ("lstm", "gru")
+        for batch, steps, hidden in shapes
+    ]
+    (tmp_path / "ops").mkdir()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ops" / "recurrent.parquet")
+    written = []
+    for jobs, seed in (("1", "0"), ("2", "7")):
+        folder = tmp_path / jobs
+        command = [sys.executable, "-m", "wavecast.mlp_weights.train", str(tmp_path), "--model", "recurrent"]
+        command += ["--jobs", jobs, "--output", str(folder)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert sorted(written[0]) == ["manifest.json", "recurrent.safetensors"]
+    assert written[0] == written[1]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from ...arrays import group_by
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature, TensorSpec, Unknown
 from ...records import dataclass
@@ -124,9 +125,7 @@ def _viewed(
 
 
 def _new_views(ops: Sequence[OpEvent], returns: Sequence[Returns | None], uses: _Uses) -> dict[int, list[TensorKey]]:
-    newcomers: defaultdict[int, list[TensorKey]] = defaultdict(list)
-    for tensor, place in uses.first.items():
-        newcomers[place].append(tensor)
+    newcomers = group_by(uses.first, uses.first.__getitem__)
     viewers: dict[int, int] = {}
     found: defaultdict[int, list[TensorKey]] = defaultdict(list)
     for place, (op, spec) in enumerate(zip(ops, returns, strict=True)):

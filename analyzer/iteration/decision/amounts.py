@@ -1,7 +1,7 @@
 """What people ask of a report: amounts as they write them (1.28M, 40GB, 24h, $500, 10%), and which GPUs they mean."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Final
@@ -12,47 +12,42 @@ from ....records import dataclass
 NUMBER: Final = r"(?:(?:\d{1,3}(?:[,_' ]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?"
 """Digits, maybe in groups of three, maybe with decimals and an exponent."""
 SCALES: Final = {
-    "k": 1e3,
-    "thousand": 1e3,
-    "m": 1e6,
-    "million": 1e6,
-    "g": 1e9,
-    "b": 1e9,
-    "billion": 1e9,
-    "t": 1e12,
-    "trillion": 1e12,
+    word: scale
+    for words, scale in (("k thousand", 1e3), ("m million", 1e6), ("g b billion", 1e9), ("t trillion", 1e12))
+    for word in words.split()
 }
 COUNT: Final = rf"{NUMBER}\s*(?:(?:{'|'.join(sorted(SCALES, key=len, reverse=True))})(?![a-z]))?"
 """A number with what scales it; case is ignored."""
 MOST: Final = 1e18
 """More than anyone runs, and little enough that no product with it is infinite."""
+TIMES_NS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "μs": 1e3}
+"""Of what GPUs do. Case is ignored, which makes the micro sign a Greek letter."""
 _DURATIONS_NS: Final = {
-    "s": 1e9,
-    "sec": 1e9,
-    "second": 1e9,
-    "min": 60e9,
-    "minute": 60e9,
-    "h": 3600e9,
-    "hr": 3600e9,
-    "hour": 3600e9,
-    "d": 86400e9,
-    "day": 86400e9,
-    "w": 7 * 86400e9,
-    "week": 7 * 86400e9,
+    word: 1e9 * seconds
+    for words, seconds in (
+        *(("s sec second", 1), ("min minute", 60), ("h hr hour", 3600)),
+        *(("d day", 86400), ("w week", 7 * 86400)),
+    )
+    for word in words.split()
 }
-_SIZES_BYTES: Final = {
-    "": 2.0**30,
-    "gb": 1e9,
-    "g": 1e9,
-    "gib": 2.0**30,
-    "gi": 2.0**30,
-    "mb": 1e6,
-    "mib": 2.0**20,
-    "tb": 1e12,
-    "tib": 2.0**40,
+SIZES_BYTES: Final = {
+    **dict.fromkeys(("", "gib", "gi"), 2.0**30),
+    **dict.fromkeys(("gb", "g"), 1e9),
+    **{"mb": 1e6, "mib": 2.0**20, "tb": 1e12, "tib": 2.0**40},
 }
 _TEXT_LENGTH: Final = 200
 """No amount is longer; what is, is not looked at."""
+
+
+def find_amount(text: str, units: Mapping[str, float]) -> float | None:
+    """Return a number times what its unit stands for, whatever its size; None where a text is no such amount.
+
+    >>> find_amount("1.2 s", TIMES_NS), find_amount("80GB", SIZES_BYTES), find_amount("a lot", SIZES_BYTES)
+    (1200000000.0, 80000000000.0, None)
+    """
+    found = re.fullmatch(rf"({NUMBER})\s*([a-zμ%]*)", text.strip()[:_TEXT_LENGTH].casefold())
+    scale = None if found is None else units.get(found[2])
+    return None if found is None or scale is None else _number(found[1]) * scale
 
 
 def read_count(text: str, what: str) -> float:
@@ -61,7 +56,7 @@ def read_count(text: str, what: str) -> float:
     >>> read_count("1.28M", "--for"), read_count("90_000", "--for"), read_count("2e9", "--for")
     (1280000.0, 90000.0, 2000000000.0)
     """
-    count = _find_count(text)
+    count = find_amount(text, {"": 1.0, **SCALES})
     if count is None:
         raise InputError(f"{what}: {_quoted(text)} is no number; expected such as 90000, 1.28M or 2e9")
     return _checked(count, text, what)
@@ -89,11 +84,10 @@ def read_bytes(text: str, what: str) -> float:
     >>> read_bytes("40GB", "--min-memory"), read_bytes("40 GiB", "--min-memory")
     (40000000000.0, 42949672960.0)
     """
-    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
-    scale = None if found is None else _SIZES_BYTES.get(found[2])
-    if found is None or scale is None:
+    size = find_amount(text, SIZES_BYTES)
+    if size is None:
         raise InputError(f"{what}: {_quoted(text)} is no size; expected such as 40GB or 40GiB")
-    return _checked(_number(found[1]) * scale, text, what)
+    return _checked(size, text, what)
 
 
 def read_usd(text: str, what: str) -> float:
@@ -103,7 +97,7 @@ def read_usd(text: str, what: str) -> float:
     1500.0
     """
     plain = text.strip()[:_TEXT_LENGTH].casefold().removeprefix("$").removesuffix("usd").removesuffix("$").strip()
-    amount = _find_count(plain)
+    amount = find_amount(plain, {"": 1.0, **SCALES})
     if amount is None:
         raise InputError(f"{what}: {_quoted(text)} is no sum in US dollars; expected such as 500 or $1,500")
     return _checked(amount, text, what)
@@ -115,24 +109,16 @@ def read_ratio(text: str, what: str) -> float:
     >>> read_ratio("12.5 %", "--allowance")
     0.125
     """
-    found = re.fullmatch(rf"({NUMBER})\s*%", text.strip()[:_TEXT_LENGTH])
-    if found is None:
+    percent = find_amount(text, {"%": 1.0})
+    if percent is None:
         raise InputError(f"{what}: {_quoted(text)} is no percentage; expected such as 10%")
-    ratio = _number(found[1]) / 100
-    if not ratio <= MOST_ALLOWANCE:
+    if not percent <= 100 * MOST_ALLOWANCE:
         raise InputError(f"{what}: {_quoted(text)} is more than {100 * MOST_ALLOWANCE:,.0f} %")
-    return ratio
+    return percent / 100
 
 
 MOST_ALLOWANCE: Final = 10.0
 """A run that spends eleven times as long as its iterations take is none that a trace of one tells about."""
-
-
-def _find_count(text: str) -> float | None:
-    """Return the number that a text is, whatever its size; None where it is none."""
-    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
-    scale = 1.0 if found is None or not found[2] else SCALES.get(found[2])
-    return None if found is None or scale is None else _number(found[1]) * scale
 
 
 def _number(digits: str) -> float:

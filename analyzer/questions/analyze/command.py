@@ -5,7 +5,6 @@ Times of the iteration that users measured themselves, as they give them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -24,6 +23,7 @@ from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, Ask
 from ...asking.machines import Machines
 from ...asking.prices import Power, Prices
 from ...asking.what_ifs import WhatIfs
+from ...iteration.decision.amounts import TIMES_NS, find_amount
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -271,8 +271,6 @@ def main() -> None:
     run_program(analyze_command, "analyze")
 
 
-_UNITS_NS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3}
-_TIME: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?)\s*([a-zµμ]*)", re.IGNORECASE)
 _LONGEST_NS: Final = 1e15
 """Eleven days: no iteration takes longer."""
 
@@ -320,13 +318,10 @@ def check_observed(observations: Iterable[Observation], result: Analysis) -> Non
 def read_observed_ns(name: str, time: str | float) -> float:
     """Return a time in ns: `212ms`, `0.2 s`, `850 µs`; a number counts seconds. Raises InputError for anything else."""
     if isinstance(time, str):
-        found = _TIME.fullmatch(time.strip())
-        unit = found[2].lower() if found else ""
-        if found is None or (unit and unit not in _UNITS_NS):
-            raise InputError(f"observed on {name}: {time!r} is no time; expected one such as 212ms, 0.2s or 850us")
-        if not unit:
+        if find_amount(time, {"": 1.0}) is not None:
             raise InputError(f"observed on {name}: {time!r} has no unit; expected s, ms or us, e.g. {time.strip()}ms")
-        value = float(found[1]) * _UNITS_NS[unit]
+        if (value := find_amount(time, TIMES_NS)) is None:
+            raise InputError(f"observed on {name}: {time!r} is no time; expected one such as 212ms, 0.2s or 850us")
     else:
         value = float(time) * 1e9 if isinstance(time, SupportsFloat) else float("nan")
     if not (isfinite(value) and 0 < value <= _LONGEST_NS):

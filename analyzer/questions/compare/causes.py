@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Mask, Rows
+from ....arrays import Mask, Rows, group_by
 from ....formats.trace.tables import Phase
 from ....records import dataclass, field
 from ...work.registry import family_of
@@ -201,10 +201,7 @@ def explain_modules(ledger: Ledger) -> None:
             path = ledger.modules.outermost_unmapped(side, ledger.calls(side).module[row])
             if path:
                 found.setdefault(path, []).append(row)
-        alike: dict[str, list[str]] = {}
-        for path in found:
-            alike.setdefault(module_patterns([path])[0], []).append(path)
-        for pattern, paths in alike.items():
+        for pattern, paths in group_by(found, lambda path: module_patterns([path])[0]).items():
             rows = [row for path in paths for row in found[path]]
             shown = _show_modules(pattern, paths)
             ledger.claim_side(side, kind, f"{shown} {verb}: {_ops(len(rows))}", rows)

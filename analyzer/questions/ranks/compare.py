@@ -183,17 +183,9 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     spans, waited, slowest = _slowest_of(job, joint)
     columns = job.sources if column is None else (column,) * len(spans)
     doubtful = range(len(spans)) if job.is_mixed else (slowest,)
-    sides = np.array(
-        [
-            [
-                forecast.low_ns[columns[at]] / forecast.iteration_ns[columns[at]],
-                forecast.high_ns[columns[at]] / forecast.iteration_ns[columns[at]],
-            ]
-            for at in doubtful
-            for forecast in (job.results[at].forecast,)
-        ]
-    )
-    low, high = spans[slowest] * sides[:, 0].min(), spans[slowest] * sides[:, 1].max()
+    found = [(job.results[at].forecast, columns[at]) for at in doubtful]
+    low = spans[slowest] * np.min([item.low_ns[at] / item.iteration_ns[at] for item, at in found])
+    high = spans[slowest] * np.max([item.high_ns[at] / item.iteration_ns[at] for item, at in found])
     counts = Counter(job.gpus[item].name for item in job.sources)
     return JobRow(
         gpu=", ".join(f"{count} × {name}" for name, count in counts.most_common())

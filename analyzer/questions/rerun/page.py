@@ -31,7 +31,7 @@ from ...page.quantity import (
     format_time,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from .report import FamilyRow, RerunOp, RerunReport
+from .report import FamilyRow, Iteration, RerunOp, RerunReport
 
 LEFT_OUT_ROWS: Final = 8
 """Rows of what was not re-run; JSON holds all."""
@@ -85,11 +85,17 @@ def _verdict(report: RerunReport) -> str:
         return "none could be re-run"
     unit = common_time_unit([total.rerun_ns])
     text = f"re-run one by one {format_time(total.rerun_ns, unit)}"
-    recorded_ns = total.recorded_ns if report.is_comparable else None
-    for word, value in (("predicted", total.predicted_ns), ("recorded", recorded_ns)):
-        if value is not None:
-            text += f", {word} {format_time(value, unit)} ({format_change(value / total.rerun_ns - 1)})"
+    for word, value in _known_times(report, total):
+        text += f", {word} {format_time(value, unit)} ({format_change(value / total.rerun_ns - 1)})"
     return text
+
+
+def _known_times(report: RerunReport, of: FamilyRow | Iteration) -> Iterator[tuple[str, float]]:
+    """Yield the predicted time of the ops or the iteration, and a recorded one that can be held against it."""
+    if of.predicted_ns is not None:
+        yield "predicted", of.predicted_ns
+    if of.recorded_ns is not None and report.is_comparable:
+        yield "recorded", of.recorded_ns
 
 
 def _whole(report: RerunReport) -> Iterator[tuple[str, str]]:
@@ -105,14 +111,7 @@ def _whole(report: RerunReport) -> Iterator[tuple[str, str]]:
         yield "in order", f"{format_count(whole.call_count, 'call')}: {', '.join(ways)}; {apart} one by one"
     elif report.total.op_count:
         yield "in order", "not run: too little of the time was left (--seconds)"
-    known = [
-        f"{word} {format_time(value)}"
-        for word, value in (
-            ("predicted", iteration.predicted_ns),
-            ("recorded", iteration.recorded_ns if report.is_comparable else None),
-        )
-        if value is not None
-    ]
+    known = [f"{word} {format_time(value)}" for word, value in _known_times(report, iteration)]
     if known:
         yield "iteration", f"{', '.join(known)}, with the host's part, which a re-run does not have"
 

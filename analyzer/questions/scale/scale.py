@@ -129,8 +129,6 @@ def check_trace_runs(plan: ParallelPlan, *, is_training: bool) -> None:
 
     >>> check_trace_runs(ParallelPlan(tp=8), is_training=False)
     """
-    if is_training:
-        return
     asked = {
         "fsdp": plan.fsdp > 1,
         "zero": plan.zero > 0,
@@ -138,11 +136,9 @@ def check_trace_runs(plan: ParallelPlan, *, is_training: bool) -> None:
         "cp": plan.cp > 1,
         "ep": plan.ep > 1,
     }
-    for word, is_asked in asked.items():
-        if is_asked:
-            raise InputError(
-                f"{format_plan(plan)}: {word} is for training; a recording of inference takes dp, tp and pp"
-            )
+    word = next((word for word, is_asked in asked.items() if is_asked), None)
+    if word is not None and not is_training:
+        raise InputError(f"{format_plan(plan)}: {word} is for training; a recording of inference takes dp, tp and pp")
 
 
 def _question(result: Analysis, asked: AskedPlans) -> Question:

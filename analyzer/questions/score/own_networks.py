@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Floats, at_rows
+from ....arrays import Floats, at_rows, group_by
 from ....errors import InputError
 from ....formats.files.open import load_trace
 from ....formats.trace.tables import Trace
@@ -61,9 +61,7 @@ class OwnOps:
 def score_own(data: Path, weights: Weights) -> tuple[tuple[OwnFamilyRow, ...], tuple[OwnNetworkRow, ...]]:
     """Return the errors by family over all recordings, and those of each network; nothing without the table."""
     by_family: dict[str, list[tuple[Floats, Floats, Floats]]] = defaultdict(list)
-    networks, by_workload = [], defaultdict(list)
-    for row in _rows_of(data):
-        by_workload[row["workload"]].append(row)
+    networks, by_workload = [], group_by(_rows_of(data), lambda row: row["workload"])
     for row, _, ops in recorded_ops(data, weights):
         codes = np.array(ops.family, dtype=object)
         for family in dict.fromkeys(ops.family):

@@ -11,21 +11,22 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from ....errors import InputError, TraceError
 from ....formats.trace.codec import decode
 from ....formats.trace.tables import Trace
 from ....records import dataclass, field
 from ....specs.catalog import load_catalog
-from ....specs.documents import read_toml
+from ....specs.documents import read_table, read_toml
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s
 from ....specs.match import find_gpu
 from ...iteration.analyze import analyze_trace
 from ...iteration.report import GpuPrediction
-from ...measurements.samples import MeasurementTable, pick, read_table
+from ...measurements.samples import MeasurementTable, pick, read_table as read_columns
 from ...models.library import Library
 from ...whatif.scenario import Scenario
 from .end_to_end import split_of
@@ -48,8 +49,7 @@ MAX_TRACE_BYTES: Final = 1 << 26
 """The largest of the archive's traces has half a megabyte: what is larger is no trace of ours."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedNetwork:
+class ListedNetwork(Struct, frozen=True, kw_only=True):
     """Name a network of the list."""
 
     name: str
@@ -76,19 +76,7 @@ def read_networks(folder: Path = FOLDER) -> dict[str, ListedNetwork]:
     path = folder / LIST
     if not path.exists():
         return {}
-    entries: Any = read_toml(path).get("model", [])
-    try:
-        networks = [
-            ListedNetwork(
-                name=str(item["name"]),
-                family=str(item["family"]),
-                image_size=int(item["image_size"]),
-                params_m=float(item["params_m"]),
-            )
-            for item in entries
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: a model lacks {error}; expected name, family, image_size, params_m") from error
+    networks = read_table(read_toml(path).get("model", []), list[ListedNetwork], f"{path}: model")
     return {item.name: item for item in networks}
 
 
@@ -212,7 +200,7 @@ def score_throughput(
     networks = read_networks(folder)
     if not networks:
         return (), (f"{THROUGHPUT} left out: its networks' traces are in a checkout of wavecast, not in the package",)
-    measured = _read_rows(read_table(data / THROUGHPUT, COLUMNS), networks, earlier_networks(folder))
+    measured = _read_rows(read_columns(data / THROUGHPUT, COLUMNS), networks, earlier_networks(folder))
     rows = [
         row
         for archive, chosen in measured.items()

@@ -7,7 +7,7 @@ from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...iteration.decision.electricity import Electricity
 from ...page.columns import number_column, text_column
-from ...page.encoding import Field, FieldTable, encode_json
+from ...page.encoding import Field, FieldTable, attributes, encode_json
 from ...page.page import Chart, Page, build_page, notes, opening, warnings
 from ...page.plot import amount, build_chart, quantitative, said
 from ...page.quantity import format_bytes, format_count, format_money, format_number, format_time, format_time_within
@@ -201,18 +201,12 @@ def _warnings(report: ServeReport) -> Iterator[str]:
 def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
     figures, kwh = row.figures, row.kwh_per_million_output_tokens(asked)
     found: dict[str, Any] = {
-        "gpu": row.gpu,
-        "gpus": row.gpus,
-        "tp": row.plan.tp,
-        "dp": row.plan.dp,
-        "ep": row.plan.ep,
-        "pp": row.plan.pp,
-        "precision": row.precision,
-        "max_sequences": row.max_sequences,
+        **attributes(row, ("gpu", "gpus")),
+        **attributes(row.plan, ("tp", "dp", "ep", "pp")),
+        **attributes(row, ("precision", "max_sequences")),
         "prefill_gpus": row.prefill.gpus if row.prefill else 0,
         "prefill_plan": str(row.prefill.plan) if row.prefill else "",
-        "concurrency": row.concurrency,
-        "instances": row.instances,
+        **attributes(row, ("concurrency", "instances")),
         "holds_limits": row.holds,
         "requests_per_s": row.rate_per_s,
         "output_tokens_per_s": row.output_tokens_per_s,
@@ -248,10 +242,7 @@ def draw_serving_json(report: ServeReport) -> str:
             "version": "1.0",
             "model": question.sizes,
             "precision": ",".join(question.precisions),
-            "engine": question.engine,
-            "calibration": question.calibration,
-            "prompt": question.prompt,
-            "output": question.output,
+            **attributes(question, ("engine", "calibration", "prompt", "output")),
             "concurrency": question.loads,
             "rate_per_s": question.rate_per_s,
             "limits_ns": dict(question.limits),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from ....arrays import group_by
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text, list_names
 from .tables import EmbeddingTable, TablePlacement, TableSharding, read_entries, say_kind
@@ -106,9 +107,7 @@ def _plain_entries(
     Raises InputError for tables that the recording does not have, for ways and places that are not priced, and where
     its shards are not those of the recording's table.
     """
-    by_end = dict[str, list[EmbeddingTable]]()
-    for table in tables:
-        by_end.setdefault(table.name.rpartition(".")[2], []).append(table)
+    by_end = group_by(tables, lambda table: table.name.rpartition(".")[2])
     found = dict[str, dict[str, Any]]()
     for module, entries in modules.items():
         for name, entry in entries.items():

@@ -1,5 +1,6 @@
 """The embedding tables of a recording, what trains them, and plans of how each is shared, among which ranks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -116,9 +117,7 @@ def find_steps(
     trace: Trace, window: Window, tables: Sequence[EmbeddingTable]
 ) -> dict[tuple[int, int], list[TableStep]]:
     """Return by (rows, width) what the optimizer does with a table of that shape."""
-    shapes: dict[tuple[int, int], int] = {}
-    for table in tables:
-        shapes[table.rows, table.width] = shapes.get((table.rows, table.width), 0) + 1
+    shapes = Counter((table.rows, table.width) for table in tables)
     found: dict[tuple[int, int], list[TableStep]] = {shape: [] for shape in shapes}
     rows = window.op_rows[trace.ops.phase[window.op_rows] == Phase.OPTIMIZER]
     for name, signature, count in distinct_calls(trace, rows):

@@ -14,7 +14,6 @@ from ....formats.trace.tables import Phase
 from ....records import dataclass, field
 from ...work import Family
 from . import inductor_ops
-from .min_cut import UNCUTTABLE, Edge, reachable_side
 from .reading import OpReading
 
 _FARTHER: Final = 1.1
@@ -249,12 +248,33 @@ class _JointGraph:
         for at, node in enumerate(self.nodes):
             edges.append((2 * at, 2 * at + 1, self._cost(node)))
             if node.is_fixed:
-                edges.append((source, 2 * at, UNCUTTABLE))
+                edges.append((source, 2 * at, None))
             if node.is_needed:
-                edges.append((2 * at + 1, sink, UNCUTTABLE))
-            edges.extend((2 * at + 1, 2 * user, UNCUTTABLE) for user in node.users)
+                edges.append((2 * at + 1, sink, None))
+            edges.extend((2 * at + 1, 2 * user, None) for user in node.users)
         side = reachable_side(2 * count + 2, edges, source, sink)
-        return [side[2 * at] and not side[2 * at + 1] for at in range(count)]
+        return [2 * at in side and 2 * at + 1 not in side for at in range(count)]
+
+
+Edge = tuple[int, int, int | None]
+"""From, to, and what cutting it costs; None: it cannot be cut. At most one from a node to another."""
+
+
+def reachable_side(count: int, edges: Sequence[Edge], source: int, sink: int) -> set[int]:
+    """Return which of `count` nodes are on the source's side of a cheapest cut, the smallest such side.
+
+    >>> reachable_side(3, [(0, 1, 5), (1, 2, 3)], 0, 2)
+    {0, 1}
+    """
+    from networkx import DiGraph, minimum_cut
+    from networkx.algorithms.flow import boykov_kolmogorov
+
+    turned: DiGraph[int] = DiGraph()  # networkx returns the largest side of where it begins
+    turned.add_nodes_from(range(count))
+    for begin, end, cost in edges:
+        turned.add_edge(end, begin, **({} if cost is None else {"capacity": cost}))
+    found: set[int] = minimum_cut(turned, sink, source, flow_func=boykov_kolmogorov)[1][1]
+    return found
 
 
 def _fuses(reading: OpReading, row: int) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
-from wavecast.analyzer.asking.keywords import parse_bytes, parse_duration_ns, parse_percent
+from wavecast.analyzer.asking.keywords import read_bytes, read_duration_ns, read_percent
 from wavecast.errors import parameter, spelling_options
 
 ROOT = Path(wavecast.__file__).parent
@@ -211,11 +211,26 @@ def test_what_cannot_be_asked_is_said_in_a_line(ask: Callable[[], Any], expected
 
 
 def test_amounts() -> None:
-    assert [parse_bytes(text) for text in ("1", "2 MiB", "0.5tib", "1e3", "0", "GB")] == [
-        2.0**30, 2.0**21, 2.0**39, None, None, None,
-    ]  # fmt: skip
-    assert [parse_duration_ns(text) for text in ("3", "3us", "3 s", "-1", "nan")] == [None, 3e3, 3e9, None, None]
-    assert [parse_percent(text) for text in ("3%", "0", "nan", "inf", "x%")] == [0.03, 0.0, None, None, None]
+    sizes = {"1": 2.0**30, "2 MiB": 2.0**21, "0.5tib": 2.0**39, "80GB": 80e9, "1e3": 1000 * 2.0**30}
+    assert {text: read_bytes("max_memory", text) for text in sizes} == sizes
+    times = {"3us": 3e3, "3 s": 3e9, "850 µs": 850e3, "1.2s": 1.2e9}
+    assert {text: read_duration_ns("ttft", text) for text in times} == times
+    ratios = {"3%": 0.03, "0": 0.0, "29": 29 / 100}
+    assert {text: read_percent("max_slowdown", text) for text in ratios} == ratios
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (read_bytes, ["0", "GB", "a lot", "1e30"]),
+        (read_duration_ns, ["3", "-1", "nan", "1e12s", "1,5ms"]),
+        (read_percent, ["nan", "inf", "x%", "-1"]),
+    ],
+)
+def test_what_is_no_amount_is_refused(read: Callable[[str, str], float], texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(wavecast.InputError, match="expected a"):
+            read("asked", text)
 
 
 def test_recording_needs_torch_when_it_is_called() -> None:

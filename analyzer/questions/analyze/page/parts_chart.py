@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .....arrays import Floats
+from .....arrays import Floats, group_by
 from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
@@ -84,9 +84,7 @@ def _by_method(analysis: Analysis) -> Sums:
 
 def _sum(analysis: Analysis, name: Callable[[int], str]) -> Sums:
     """Return the rows' time on each GPU by what they are called."""
-    prediction, members = analysis.run.prediction, dict[str, list[int]]()
-    for row in range(len(analysis.run.workload.op)):
-        members.setdefault(name(row), []).append(row)
+    prediction, members = analysis.run.prediction, group_by(range(len(analysis.run.workload.op)), name)
     found = ((words, np.array(numbers, dtype=np.int64)) for words, numbers in members.items())
     return {words: np.asarray(prediction.weight[at] @ prediction.time_ns[at]) for words, at in found}
 

@@ -47,23 +47,13 @@ def experts(writer: Writer, x: Variable) -> Variable:
 
 def _sorted(writer: Writer, x: Variable) -> Variable:
     """Write a copy each way, as of the rows of all ranks in the order of a rank's experts (`sort_chunks_by_idxs`)."""
-    found = copied(writer, x)
-
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, copied(writer, outer))
-
-    return found
+    return writer.passes_back(copied(writer, x), x, lambda outer: copied(writer, outer))
 
 
 def _clamped(writer: Writer, x: Variable) -> Variable:
     """Write gate and values clamped and put together again (`weighted_bias_quick_geglu_impl`)."""
     found = writer.write("aten::clamp", (x, -7.0, 7.0), *x.shape)
-
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, writer.write("aten::threshold_backward", (outer, x, 0), *x.shape))
-
+    writer.passes_back(found, x, lambda outer: writer.write("aten::threshold_backward", (outer, x, 0), *x.shape))
     return _sorted(writer, found)
 
 

@@ -361,11 +361,9 @@ def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
     tape, hidden = writer.tape, x.shape[-1]
     with tape.module(name):
         weight, wide = writer.parameter(hidden), writer.cast(x, FLOAT)
-        square, mean = tape.tensor(FLOAT, *x.shape), tape.tensor(FLOAT, *x.shape[:-1], 1)
-        tape.op("aten::pow", (wide, 2), square)
-        tape.op("aten::mean", (square, (-1,), True, None), mean)
-        root = tape.tensor(FLOAT, *mean.shape)
-        tape.op("aten::rsqrt", (mean,), root)
+        square = writer.write("aten::pow", (wide, 2), *x.shape, dtype=FLOAT)
+        mean = writer.write("aten::mean", (square, (-1,), True, None), *x.shape[:-1], 1, dtype=FLOAT)
+        root = writer.write("aten::rsqrt", (mean,), *mean.shape, dtype=FLOAT)
         narrow = writer.cast(_times(writer, wide, root), x.spec.dtype)
         found = _times(writer, narrow, weight)
 

@@ -16,6 +16,7 @@ from .....specs.gpu import Gpu
 from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
+from ....page.encoding import attributes
 from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
 from ...recommender.placement import GB
@@ -240,17 +241,12 @@ def _score(made: Made, at: int, weights: Weights) -> IterationScore:
     if anchor is not None:
         others[ANCHORED] = anchored_ns(usual, made[anchor][1][USUAL], made[anchor][0].step_ns)
     return IterationScore(
+        **attributes(row, ("source", "gpu", "gpus", "precision", "framework", "global_batch")),
         table=RECOMMENDERS,
-        source=row.source,
         model=row.model.removeprefix(MLPERF),
         task="train",
-        gpu=row.gpu,
-        gpus=row.gpus,
         plan=f"{training.layout} {training.host}",
-        precision=row.precision,
-        framework=row.framework,
         micro_batch=training.batch,
-        global_batch=row.global_batch,
         seq_len=0,
         has_experts=False,
         split=split_of(gpu, weights, {Method.OP_MODEL: 1.0}),

@@ -261,14 +261,8 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     1,315,950,592 of `mpt-1b` for 2,048 tokens, 33,554,432 more for 16,384 more. Megatron-Bridge's TFLOP/s of
     DeepSeek-V3 say that it predicts ahead: per token 9.6 GFLOP more than 61 layers and a head, those of one more each.
     """
-    is_old = row.model.startswith(GELU_FAMILIES)
-    activation = (
-        Activation.SQUARED_RELU
-        if row.model.startswith(SQUARED_RELU_FAMILIES)
-        else Activation.GELU
-        if is_old
-        else Activation.SWIGLU
-    )
+    is_old, is_squared = row.model.startswith(GELU_FAMILIES), row.model.startswith(SQUARED_RELU_FAMILIES)
+    activation = Activation.GELU if is_old else Activation.SQUARED_RELU if is_squared else Activation.SWIGLU
     is_latent = row.model.startswith(LATENT_FAMILIES)
     return TransformerSizes(
         **LATENT_SIZES if is_latent else {},
