@@ -5,7 +5,7 @@
 Every op of our own recordings is predicted from its shapes alone (`score_own` reads them so): by weights that saw its
 chip, which speak for that chip, and by weights that did not, which speak for all others. An op's interval is
 hypot(model, family); the family's half-width is the least that holds 90 % of its ops, apart for those predicted to be
-short (`LONG_NS`). `held` says what half-widths hold that were learned without the network.
+short (`LONG_NS`), and below zero where the model's holds more. `held` says what those learned without the network hold.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.prediction.predict import CONSTANTS, LONG, LONG_NS, OTHER, SHORT, family_half_widths
+from ...analyzer.prediction.predict import CONSTANTS, LEAST_PART, LONG, LONG_NS, OTHER, SHORT, family_half_widths
 from ...analyzer.questions.score.own_networks import TABLE, recorded_ops
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...analyzer.work import Family
@@ -28,12 +28,12 @@ from .constants import Fitted, program
 ABOUT: Final = (
     "90 % half-widths, natural log, of what the ops of real networks are off beside their models' own intervals, by "
     "family and predicted time: on chips whose networks were recorded, by weights that saw them (seen), and by weights "
-    "that did not (unseen: every other chip). short: of ops under 10 us. other: of all such ops together, for families "
-    "that no recording has. counts: ops by family."
+    "that did not (unseen: every other chip). Below zero: what the models' have too much. short: of ops under 10 us. "
+    "other: of all such ops together, for families that no recording has. counts: ops by family."
 )
 HELD: Final = 0.9
-LEAST_OPS: Final = 20
-"""A family of fewer says nothing of its own."""
+LEAST_OPS: Final = 10
+"""A family of fewer says nothing of its own: of ten the least half-width still leaves one out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +76,8 @@ def errors_of(data: Path, withheld: Withheld | None) -> tuple[Sizes, set[str]]:
         chips.add(chip_of(gpu))
         families, time_ns = [Family(family) for family in ops.family], ops.predicted_ns[:, None]
         family = family_half_widths(families, time_ns, [gpu], weights.library_for(gpu).seen_chips)[:, 0]
-        alone = np.square(ops.half_width) - np.square(family)
+        joint = np.square(ops.half_width)
+        alone = np.minimum(joint - family * np.abs(family), joint / LEAST_PART**2)
         known = (ops.measured_ns > 0) & (ops.predicted_ns > 0) & np.isfinite(alone)
         excess = np.square(np.log(ops.predicted_ns[known] / ops.measured_ns[known])) - alone[known]
         names, is_long = np.array(ops.family, dtype=object)[known], ops.predicted_ns[known] >= LONG_NS
@@ -91,18 +92,17 @@ def widths_of(families: Families) -> dict[str, float]:
     """Return each family's half-width, and that of all ops together."""
     wide = {family: _joined(parts) for family, parts in families.items()}
     known = {family: half_width_of(excess) for family, excess in wide.items() if len(excess) >= LEAST_OPS}
-    return {**known, OTHER: half_width_of(np.concatenate([*wide.values(), np.zeros(0)]))}
+    return {**known, OTHER: max(half_width_of(np.concatenate([*wide.values(), np.zeros(0)])), 0.0)}
 
 
 def half_width_of(excess: Floats) -> float:
-    """Return the least half-width that holds `HELD` of the ops.
+    """Return the least half-width that holds `HELD` of the ops; below zero where their models' hold more.
 
-    >>> half_width_of(np.array([-0.1, -0.1, 0.25]))
-    0.5
+    >>> half_width_of(np.array([-0.1, -0.1, 0.25])), half_width_of(np.array([-0.25, -0.09]))
+    (0.5, -0.3)
     """
-    if not len(excess):
-        return 0.0
-    return round(float(np.sqrt(max(float(np.quantile(excess, HELD, method="higher")), 0.0))), 2)
+    least = float(np.quantile(excess, HELD, method="higher")) if len(excess) else 0.0
+    return round(float(np.copysign(np.sqrt(abs(least)), least)), 2) + 0.0
 
 
 def print_families(name: str, families: Families) -> None:
@@ -112,7 +112,7 @@ def print_families(name: str, families: Families) -> None:
         for network in {part.network for part in parts}:
             others = _joined([part for part in parts if part.network != network])
             mine = _joined([part for part in parts if part.network == network])
-            held.append(mine <= half_width_of(others) ** 2)
+            held.append(mine <= (width := half_width_of(others)) * abs(width))
         click.echo(
             f"{name:12} {family:20} {len(parts):8} {len(excess):7,} {half_width_of(excess):6.2f} "
             f"{np.mean(excess <= 0.0):7.1%} {np.mean(np.concatenate(held)):6.1%}"

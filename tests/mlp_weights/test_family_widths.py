@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.prediction.predict import CONSTANTS, LONG_NS, OTHER, family_half_widths
+from wavecast.analyzer.prediction.predict import (
+    CONSTANTS,
+    LEAST_PART,
+    LONG_NS,
+    OTHER,
+    family_half_widths,
+    joint_half_width,
+)
 from wavecast.analyzer.work import Family
 from wavecast.formats.files.constants import read_constants
 from wavecast.mlp_weights.train.family_widths import FamilyErrors, half_width_of, widths_of
@@ -19,7 +26,18 @@ def test_the_width_holds_nine_of_ten() -> None:
     found = half_width_of(errors**2 - width**2)
     assert found == pytest.approx(np.sqrt((1.645 * 0.4) ** 2 - width**2), rel=0.05)
     assert np.mean(np.abs(errors) <= np.hypot(found, width)) == pytest.approx(0.9, abs=0.01)
-    assert half_width_of(np.full(100, -0.2)) == half_width_of(np.zeros(0)) == 0.0
+    assert half_width_of(np.zeros(0)) == 0.0
+
+
+def test_a_family_that_its_models_hold_too_well_is_narrowed() -> None:
+    random, width = np.random.default_rng(1), 0.5
+    errors = random.normal(0.0, 0.2, 5000)
+    found = half_width_of(errors**2 - width**2)
+    joint = joint_half_width(np.full((1, 1), width), np.full((1, 1), found))
+    assert found < 0.0
+    assert np.mean(np.abs(errors) <= joint) == pytest.approx(0.9, abs=0.01)
+    assert joint_half_width(np.full(1, width), np.array([-0.49])) == pytest.approx(LEAST_PART * width)
+    assert joint_half_width(np.full(1, 0.3), np.array([0.4])) == pytest.approx(0.5)
 
 
 def test_a_family_of_few_ops_takes_what_all_show() -> None:
@@ -39,7 +57,7 @@ def test_only_weights_that_saw_the_chip_speak_for_it() -> None:
         seen, unseen = (
             [known[kind][size].get(name, known[kind][size][OTHER]) for name in names] for kind in ("seen", "unseen")
         )
-        unseen = np.maximum(seen, unseen).tolist()
+        unseen = np.maximum(np.maximum(seen, unseen), 0.0).tolist()
         times = np.full((4, 2), time_ns)
         for trained, of_h100 in ((library, seen), (blind, unseen)):
             chips = trained.trained_chips("vector")

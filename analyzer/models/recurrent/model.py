@@ -49,8 +49,10 @@ PARAMETERS: Final = (*priors("recurrent"), *DRAM_PARAMETERS, *L2_PARAMETERS, *pr
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
 grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2. `layer_us`: by own rows'
 names three kernels beside a layer's steps, eight of its gradient (`gradient_layer_us`), each half of `step_us`.
-`kernel_math_ratio`: between a tile alone, 0.27 of its SM by `lane_chain_cycles`, and as many as hide each other.
+`kernel_math_efficiency`: between a tile alone, 0.27 of its SM by `lane_chain_cycles`, and as many as hide each other.
 `unaligned_ratio`: Ampere's instructions, at 0.6 of Hopper's rate, with loads of half the width."""
+APART: Final = ("large_efficiency", "matrix_large_efficiency", "math_efficiency", "weight_passes", "resident_ratio")
+"""What kernels' own times have apart (`kernel_` and the name): of cuDNN 9 on Hopper, they would bend older calls."""
 TILE, LARGE_TILE, NARROW_TILE = 64.0, 128.0, 32.0
 """Narrow ones where all of them find a multiprocessor each, as the names of fp32 kernels show."""
 BIAS_CYCLES: Final = 11.0
@@ -111,11 +113,11 @@ class _Kind:
 
 def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
     """Return kernel times (a host's where the problems say so); there are no candidates to choose from."""
-    p, v = problems, values
+    p, is_kernel_timed = problems, problems.is_host_timed == 0
+    v = {**values, **{name: np.where(is_kernel_timed, values[f"kernel_{name}"], values[name]) for name in APART}}
     kind = _kind(p, fleet)
     peak = _peak(p, fleet, kind)
     together = p.layers * p.directions
-    is_kernel_timed = p.is_host_timed == 0
     chains = np.where(is_kernel_timed, together, 1.0 + (together - 1.0) * v["sequential_share"])
     early_us = np.where(p.is_host_timed > 0, v["early_us"] * np.minimum(1.0, EARLY_STEPS / p.steps), 0.0)
     is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
@@ -180,11 +182,9 @@ def _kind(p: RecurrentProblems, fleet: Fleet) -> _Kind:
 
 def _efficiency(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
     """Return which part of `peak` a step's tiled products reach."""
-    is_kernel_timed = p.is_host_timed == 0
     narrowness = WIDE_RATE * fleet.sm_count * fleet.matrix_clock_hz / (p.element_bytes * peak)
-    reached = np.where(is_kernel_timed, v["kernel_matrix_efficiency"] * np.maximum(narrowness, 1.0), np.inf)
-    vector = v["math_efficiency"] * np.where(is_kernel_timed, v["kernel_math_ratio"], 1.0)
-    efficiency = np.where(kind.is_matrix, np.minimum(reached, v["matrix_efficiency"]), vector)
+    reached = np.where(p.is_host_timed == 0, v["kernel_matrix_efficiency"] * np.maximum(narrowness, 1.0), np.inf)
+    efficiency = np.where(kind.is_matrix, np.minimum(reached, v["matrix_efficiency"]), v["math_efficiency"])
     return np.asarray(efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0))
 
 
@@ -205,7 +205,6 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     own = 2.0 * p.steps * p.batch * p.directions * p.weight_gradients * (p.layers * state_weights(p) + input_weights(p))
     flops = flops + np.where(p.is_host_timed > 0, 0.0, own * (1.0 / busy - 1.0))
     efficiency = np.where(kind.is_matrix, v["matrix_large_efficiency"], v["large_efficiency"])
-    efficiency = efficiency * np.where(p.is_host_timed > 0, 1.0, v["kernel_large_ratio"])
     inputs = p.directions * input_weights(p) * p.element_bytes
     streams = p.steps * p.batch * together * p.hidden_size * (p.gates + 2.0) * p.element_bytes + p.walks * inputs
     slower = np.where(kind.is_unaligned, UNALIGNED_LARGE, 1.0)
@@ -247,8 +246,7 @@ def _read_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind) -> Float
 
 
 def _norm(*parts: Floats) -> Floats:
-    total = sum((part * part * part for part in parts), start=np.zeros(1))
-    return np.cbrt(total)
+    return np.cbrt(sum((part * part * part for part in parts), start=np.zeros(1)))
 
 
 def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:

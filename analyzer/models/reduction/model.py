@@ -55,13 +55,13 @@ PARAMETERS: Final = (
 """By kernel: instructions per element, cycles of a block before its steps, and of each step; `unit_instructions` are of
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
-topk's and sorts' (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, each 1,024 columns),
-steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (as of
-MOMENTS; V100's take 800, H100's 1,230), of a column's tiles (V100's take 1,500, H100's 800), POOL's 150 + 30 per
-neighbour, SCAN's and SCATTER's, steps of elements (H100), PICK's (A100; its start H100), one launch for all (H100 left
-out), BROADCAST's 60 (H100's row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier each;
-what its blocks start with stands, as only rows of up to 128 columns tell it, which no fit sees. A scattered addition
-takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
+topk's and sorts' (H100, and a recorded Mask R-CNN: a block's 16 counts take 500 cycles each, each 1,024 columns), steps
+of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (as of
+MOMENTS; V100's take 800, H100's 1,230), of a column's tiles (V100's take 1,500, H100's 800), elements and sums (without
+V100 and Hopper 1,280 to 1,710), fused norms' (H200 21, GB200 12), POOL's 150 + 30 per neighbour, SCAN's and SCATTER's,
+steps of elements (H100), PICK's (A100; its start H100), one launch for all (H100 left out), BROADCAST's 60 (H100's
+row-wise sums). A scan's step is a load and a tree of some 18 levels with a barrier each; its start stands: few rows
+tell it. A scattered addition takes about a clock of an SM. MOMENT_ROWS' step is a load and four updates.
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.08 to 0.3: what most chips agree with, and a few rows timed by events on one would pull away,
@@ -153,7 +153,8 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     adding = np.where(is_apart, shared["reduce_columns_step_cycles"] * parts, last * walk.last_steps)
     ending = single(adding + shared["next_load_cycles"] * loading)
     blocks, (waves, at_once) = single(walk.blocks), _waves(kernel, fleet, walk, shared["rounding"])
-    between = np.where(is_sorted | (kernel == RowKernel.TOP_PARTS), np.float32(0.0), latency)
+    # Blocks over tiles of columns are alike, and merge means and variances together, while nobody loads.
+    between = latency * ~(is_sorted | np.isin(kernel, (RowKernel.TOP_PARTS, RowKernel.COLUMN_MOMENTS)))
     late = _late(problems, own, waves, shared["reread_ratio"])
     # Of two walks the second waits for what the first has left in L2.
     lost = np.where(_READS_FIRST[kernel] & (walk.held == 0.0), (cold + _cold(late)) / 2.0, cold)
@@ -171,7 +172,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     sharp = np.where(kernel == RowKernel.GATHER_ROWS, np.float32(2.0), np.float32(1.0))
     own_ms = _joined(dram_ms - apart_ms, (walked + again) * cached, issue_ms, chain_ms)
     own_ms = single(_joined(own_ms**sharp, (blocks * block_ms) ** sharp) ** (1.0 / sharp))
-    busy_ms = (latency + ending) * cycle_ms + apart_ms + own_ms
+    busy_ms = (latency * waves ** (kernel == RowKernel.COLUMN_MOMENTS) + ending) * cycle_ms + apart_ms + own_ms
     is_refetched = _IS_COLUMN_WISE[kernel] & np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms) + single(np.where(is_refetched, 1e-3 * CODE_US, 0.0))
     is_lost = _cold(np.where(is_apart, np.float32(0.0), streamed * kept) + own)

@@ -34,7 +34,6 @@ PARAMETERS: Final = (
     *priors("state space"),
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
-    *gpu_physics.LAUNCH_PARAMETERS,
 )
 """`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
 twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
