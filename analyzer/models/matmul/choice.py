@@ -143,7 +143,8 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "later": values["later_epilogue_ratio"],
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
-        "held_warps": values["held_warps"],
+        "later_writes": values["later_writes"],
+        "fetched_ahead": values["fetched_ahead"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s * 1e-3,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz * 1e-3,
@@ -173,7 +174,7 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     # The inner loop of the choice among tiles and splits, for every product, GPU and candidate: it is written in place
     # and in float32 because it is most of an analysis' arithmetic. In order: rounds of blocks (between whole and
     # continuous), arithmetic against the latency of the pipeline's stages, bytes through L2 and from DRAM as the active
-    # blocks re-read operands, their power mean, and the epilogue that overlaps in part.
+    # blocks re-read operands, their power mean, and the epilogue that overlaps in part, and later waves' writes.
     rounds = it["blocks"] * fixed["per_sm"]
     started = np.maximum(rounds, ONE)
     np.ceil(rounds, out=rounds)
@@ -183,11 +184,10 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     if np.isfinite(fixed["segment_ms"]).any():
         round_ms = it["depth"] * np.maximum(it["cycles_ms"], it["step_ms"] * it["per_resident"])
         rounds = np.minimum(rounds, started + fixed["segment_ms"] / round_ms)
-    overlap = ONE - ONE / np.maximum(rounds, ONE)
-    overlap *= fixed["wave_overlap"]
+    later = ONE - ONE / np.maximum(rounds, ONE)
+    held = later * fixed["later_writes"]
     compute = it["depth"] * it["cycles_ms"] * rounds
-    epilogue = (rounds - ONE) * fixed["later"]
-    epilogue += ONE
+    epilogue = (rounds - ONE) * fixed["later"] + ONE
     epilogue *= it["epilogue_ms"]
     rounds *= it["per_resident"]
     np.maximum(rounds, ONE, out=rounds)
@@ -206,22 +206,23 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     active = np.minimum(active * fixed["sm_dram_rate"], fixed["dram_rate"])
     read /= active
     read += fixed["ramp_ms"]
-    longest = np.maximum(compute, cache)
-    np.maximum(longest, read, out=longest)
+    write = single(fixed["written"] / active)
+    turned = fixed["turn"] * np.minimum(read, write) + write
+    ahead = later * fixed["fetched_ahead"] * epilogue
+    compute += ahead
+    epilogue = epilogue - ahead
+    longest = np.maximum(np.maximum(compute, cache), read)
     main = np.zeros_like(longest)
     for part in (compute, cache, read):
         main += np.power(part / longest, fixed["sharpness"])
     main **= fixed["root"]
     main *= longest
-    write = single(fixed["written"] / active)
-    last = fourth(single(epilogue))
-    held = fixed["held_warps"] * last
-    last += fourth(write)
-    overlap = np.minimum(overlap * (ONE - held / last) + fixed["stage_overlap"], ONE)
-    last = np.sqrt(np.sqrt(last))
+    last = np.sqrt(np.sqrt(fourth(single(epilogue)) + fourth(single((ONE - held) * write))))
+    overlap = np.minimum((later - held) * fixed["wave_overlap"] + fixed["stage_overlap"], ONE)
     overlap *= np.minimum(main, last)
-    main += last
-    main -= overlap
-    main = np.maximum(main, fixed["turn"] * np.minimum(read, write) + read + write)
+    main += last - overlap
+    beside = np.subtract(fourth(single(read + held * turned)), fourth(single(read)))
+    main = single(np.sqrt(np.sqrt(np.add(fourth(main), beside))))
+    np.maximum(main, read + turned, out=main)
     main += it["own_ms"]
     return single(main)

@@ -39,7 +39,7 @@ convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the 
 quarters of the largest one's products per load.
 `tf32_step_ratio`: cuBLAS has older kernels for TF32; `tf32_rounding`: Hopper's (`sm90_xmma_gemm`) take whole waves.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
-`later_epilogue_ratio`: see `epilogue_values`.
+`later_epilogue_ratio`: see `epilogue_values`; its prior was set with H100 and H200 in sight (0.7 before).
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
@@ -96,14 +96,16 @@ def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     return np.where(is_whole | ~is_async, p.out_bytes / OUT_BYTES, values["unaligned_epilogue_ratio"])
 
 
-def epilogue_values(in_registers: Mask, values: Values) -> Values:
+def epilogue_values(p: MatmulProblems, in_registers: Mask, values: Values) -> Values:
     """Return what epilogues have of their own where accumulators lie in registers (Hopper).
 
-    All warps work on one tile there, so that less of its conversion hides behind the next main loop; writes to DRAM
-    hold no warp. All epilogues but the first take less: they no longer coincide.
+    All warps work on one tile there, so that its conversion hides behind no main loop; writes to DRAM hold no warp.
+    cuBLAS's kernels for whole rows of 2 bytes stay on their multiprocessor, and fetch the next tile's operands
+    meanwhile (`nvjet`). All epilogues but the first take less: they no longer coincide.
     """
     return {
-        "held_warps": in_registers * 1.0,
+        "later_writes": in_registers * 1.0,
+        "fetched_ahead": in_registers * (p.left_bytes != TF32_BYTES) * (aligned_bytes(p) == ALIGNED_BYTES),
         "later_epilogue_ratio": np.where(in_registers, values["later_epilogue_ratio"], 1.0),
     }
 

@@ -253,18 +253,21 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
 
     Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
-    DRAM reads and writes one after the other, whatever else goes on, and turns round between both.
+    DRAM reads and writes one after the other, whatever else goes on, and turns round between both. Hopper's
+    writes of all waves but the last go beside all else: a norm, in which reads count once.
     """
     sharpness = values["sharpness"]
-    busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
+    later = 1.0 - 1.0 / np.maximum(limits.rounds, 1.0)
+    held, ahead_s = values["later_writes"] * later, values["fetched_ahead"] * later * limits.epilogue_s
+    busy = (limits.compute_s + ahead_s) ** sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
     main_s = busy ** (1.0 / sharpness)
-    epilogue, write = (limits.epilogue_s * limits.epilogue_s) ** 2, (limits.write_s * limits.write_s) ** 2
-    last_s = np.sqrt(np.sqrt(epilogue + write))
-    later = values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
-    later = later * (1.0 - values["held_warps"] * epilogue / (epilogue + write))
-    hidden_s = np.minimum(values["stage_overlap"] + later, 1.0) * np.minimum(main_s, last_s)
-    dram_s = limits.read_s + limits.write_s + values["turn_ratio"] * np.minimum(limits.read_s, limits.write_s)
-    return np.asarray(np.maximum(main_s + last_s - hidden_s, dram_s) + limits.split_s)
+    last_s = np.sqrt(np.hypot((limits.epilogue_s - ahead_s) ** 2, ((1.0 - held) * limits.write_s) ** 2))
+    overlap = np.minimum(values["stage_overlap"] + values["wave_overlap"] * (later - held), 1.0)
+    full_s = main_s + last_s - overlap * np.minimum(main_s, last_s)
+    turned_s = limits.write_s + values["turn_ratio"] * np.minimum(limits.read_s, limits.write_s)
+    beside = ((limits.read_s + held * turned_s) ** 2) ** 2 - (limits.read_s**2) ** 2
+    full_s = np.sqrt(np.sqrt((full_s**2) ** 2 + beside))
+    return np.asarray(np.maximum(full_s, limits.read_s + turned_s) + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:

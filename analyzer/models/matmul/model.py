@@ -88,7 +88,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     """Return the time of the kernel that the library would launch."""
     p = compact(problems)
     machine = machine_of(p, fleet, values)
-    values = {**values, **epilogue_values(machine.in_registers, values)}
+    values = {**values, **epilogue_values(p, machine.in_registers, values)}
     if not p.grouped.any():
         return simulate_on(p, machine, values, choice)
     ruled = ruled_tiles(p, quantized_kernels(fleet), machine.sm_count)

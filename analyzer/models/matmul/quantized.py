@@ -14,7 +14,7 @@ from ....specs.generations import quantized_kernels
 from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, prior_values, priors
-from .feed import FEED_PARAMETERS
+from .feed import FEED_PARAMETERS, epilogue_values
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
 from .menus import RuledTiles, ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, SIZES, compact, gpu_class, simulate_on
@@ -80,8 +80,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     product_values = {
         **values,
         **UNFITTED,
-        "later_epilogue_ratio": np.ones(1),
-        "held_warps": np.zeros(1),
+        **epilogue_values(p, np.zeros(1, dtype=bool), UNFITTED),
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,
