@@ -19,6 +19,7 @@ from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, Assignment, assign_models
+from ..models.vector.problems import VectorKernel, VectorProblems
 from ..work import Work, work_of
 from ..work.row_kernels import RowKernel
 from ..work.table import WorkTable
@@ -184,6 +185,9 @@ def _samples(found: Assignment, rows: Sequence[MeasuredNode], rates: Any, catalo
 
 def _event_timed(problems: Problems) -> Problems:
     known = {name: value for name, value in EVENT_TIMED.items() if hasattr(problems, name)}
+    if isinstance(problems, VectorProblems):  # torch 2.1 measured them, which holds no long row in registers
+        is_held = problems.kind == VectorKernel.HELD_SOFTMAX
+        problems = replace(problems, kind=np.where(is_held, VectorKernel.SOFTMAX, problems.kind))
     return replace(problems, **{name: np.full_like(getattr(problems, name), value) for name, value in known.items()})
 
 

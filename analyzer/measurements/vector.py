@@ -49,7 +49,8 @@ LAUNCHES: Final[Mapping[str, float]] = {"add3": 2.0, "silu": 2.0}
 tensor: counted as one that moves two tensors they would reach 36-37 % of the bandwidth on three GPUs of three
 generations, counted as two that move five, 89-93 %, as copies do."""
 IN_LAYERS: Final = ("add", "add3", "silu")
-"""What profilers saw in a layer, where the kernel before wrote an operand; other rows repeat one call."""
+"""What profilers saw in a layer, where the kernel before wrote an operand (the other of `add` was used before that: as
+many bytes passed since); other rows repeat one call."""
 CUT_US: Final = 0.5
 """What whole microseconds, as vidur's profiler counts them, cut off a kernel on average: added again."""
 HOST_RATIO: Final[Mapping[str, float]] = {
@@ -152,7 +153,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         columns=columns,
         flops=elements * _lookup(FLOPS, op, 1.0),
         launches=launches,
-        moved_since_bytes=1.0 * (np.isin(op, IN_LAYERS) & ~is_event),
+        moved_since_bytes=np.where(op == "add", written, 1.0) * (np.isin(op, IN_LAYERS) & ~is_event),
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
         index_operations=np.where(op == "softmax", DIVIDED.operations, 0.0),

@@ -69,18 +69,19 @@ cycles. `index_instructions`: an integer multiply-add takes two slots (64 lanes)
 branch; the value was seen to suit H100. `profiler_us`: by H100's traces, as `measurements/vector.py` says, and of all
 GPUs: it is the software's. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and `held_softmax`: H100's rows in
 sight, no other has any: after a flush of L2 kernels of any size start two loads from DRAM later, of a page table and of
-code. A layer norm's step is two loads and Welford's update between. Hopper's latency of plain kernels has a small
-spread: large tensors do not tell it, small kernels need it. `floor_cycles`: membench's periods less that load are 0.43
-us and 840 cycles. `dies_us`: kernels of a graph come every 2.1 us on B200 and GB200 and 1.8 on B300, whose two dies
-start and end together, 1.4 on H100; B200's trace, 3.2 us where H100's has 2.2, was in sight. Large copies reach 0.92 of
-the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91 on Hopper. `hot_latency_ratio` starts under 1, its bound.
-`wide_l2_bytes_per_cycle_per_sm` (since A100, beside HBM): own rows of 2 to 34 MB, 20 to 22 in fits that see them.
-`written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to 80 MB hardly
-wait for what they write and small ones take 0.1 us more than in a loop; the cube: sums and silu in layers on A100 and
-H100. `early_hbm_ratio`, `volta_hbm_ratio`, `gddr7_ratio` (RTX PRO 6000, 0.83 of the datasheet) and `amd_dram_ratio` are
-told by one chip each, in sight. `block_cycles`: as lookups'; strided kernels in fp32, 256 elements a block, take 0.6 ns
-a block. `function_cycles`: 0.25 us for a division, twice that with an exponential (own rows). `index_cycles`: four
-until the next, and other warps."""
+code. A layer norm's step is two loads and Welford's update between. `dies_us`: kernels of a graph come every 2.1 us on
+B200 and GB200 and 1.8 on B300, whose two dies start and end together, 1.4 on H100; quantising takes 0.3 us longer.
+`quantize_floor_us`: one starts every 1.3 to 1.4 us on H100, L40S and RTX PRO 6000, at 1.75 to 2.6 GHz.
+`blackwell_quantize_ratio`: in L2, 26 instructions an element on B200 and B300, under 18 on H100. Gathers wait for an
+index, then for a row (T4 in sight). `softmax_tail_ratio`: MI100's rows, all tail, would have 3, the others' 1.2. Large
+copies reach 0.92 of the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91 on Hopper. `hot_latency_ratio` starts
+under 1, its bound. `wide_l2_bytes_per_cycle_per_sm` (since A100, beside HBM): own rows of 2 to 34 MB, 20 to 22 in fits
+that see them. `written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to
+80 MB hardly wait for what they write and small ones take 0.1 us more than in a loop; the square: sums and silu in
+layers on A100, H100 and GA102. `early_hbm_ratio`, `volta_hbm_ratio`, `gddr7_ratio` (RTX PRO 6000, 0.83 of the
+datasheet) and `amd_dram_ratio` are told by one chip each, in sight. `block_cycles`: as lookups'; strided kernels in
+fp32, 256 elements a block, take 0.6 ns a block. `function_cycles`: 0.25 us for a division, twice that with an
+exponential (own rows). `index_cycles`: four until the next, and other warps."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -105,18 +106,16 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     moved = single(problems.read_bytes + problems.written_bytes)
     again, sectors = single(launch.rereads * problems.read_bytes), single(problems.sector_bytes)
     per_hot_byte, per_held = single(1.0 / _hot_bytes(fleet, shared)), single(1.0 / fleet.l2_cache_bytes)
-    own = moved * per_hot_byte
     cold = _cold((moved + single(problems.moved_since_bytes)) * per_hot_byte)
     is_plain, is_elementwise = _IS_PLAIN[problems.kind], problems.kind == VectorKernel.ELEMENTWISE
     is_filled = problems.read_bytes * LEAST_WRITTEN <= problems.written_bytes
     is_between = _follows_another(problems) & of_nvidia
     held = np.minimum(moved * per_held / single(shared["written_l2_ratio"]), _MOST_PRESSURE)
-    evicted = np.where(is_between & ~is_filled, 1.0 - 1.0 / (1.0 + held * held * held), cold)
-    resident = np.floor(single(fleet.threads_per_sm) / single(launch.threads))
-    resident = np.minimum(np.maximum(resident, 1.0), gpu_physics.MAX_BLOCKS_PER_SM)
+    evicted = np.where(is_between & ~is_filled, 1.0 - 1.0 / (1.0 + held * held), cold)
+    resident = np.clip(single(fleet.threads_per_sm) // single(launch.threads), 1.0, gpu_physics.MAX_BLOCKS_PER_SM)
     first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
-    miss = _miss(np.minimum(late, own))
+    miss = _miss(np.minimum(late, moved * per_hot_byte))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
     filled = single(np.maximum(dram / gpu_physics.fill_ratio(fleet), 1e6 / fleet.bandwidth_bytes_per_s))
     missed = (single(problems.read_bytes) + again * miss) * cold + single(problems.written_bytes) * evicted
@@ -131,8 +130,9 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     chain = single(launch.chain_cycles) * of_nvidia
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read) + chain
     later = np.where(is_filled & is_plain & of_nvidia, chain, wait)
-    first_us = np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
     wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
+    is_longer = (problems.kind == VectorKernel.QUANTIZE) & is_blackwell(fleet)
+    issue_us = issue_us * np.where(is_longer, single(shared["blackwell_quantize_ratio"]), single(1.0))
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     # Blocks that wait leave the memory idle, but not GDDR, whose queue is longer than their waits (seen in timm's
     # networks on RTX 3090 and 4090).
@@ -140,17 +140,14 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     if is_waiting.any():
         worked_us = _worked_us(problems, launch.blocks, fleet, shared, issue_us, wave_us)
         busy_us = np.where(is_waiting, np.hypot(np.maximum(dram_us, l2_us), worked_us), busy_us)
-    busy_us = busy_us + first_us
+    busy_us = busy_us + np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
-    own_us = np.where(
-        _IS_QUANTIZE[problems.kind],
-        single(shared["quantize_floor_cycles"] * cycle_us),
-        single(shared["dies_us"] * (is_blackwell(fleet) & fleet.has_hbm)),
-    )
-    launch_us = shared["floor_us"] if of_nvidia else shared["amd_floor_us"]
-    floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + own_us
+    launch_us = (shared["floor_us"] if of_nvidia else shared["amd_floor_us"]) + values["floor_cycles"] * cycle_us
+    floor_us = np.where(_IS_QUANTIZE[problems.kind], single(shared["quantize_floor_us"]), single(launch_us))
+    dies_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_dies_us"], shared["dies_us"])
+    floor_us = single(fleet.launch_ratio) * floor_us + single(dies_us) * (is_blackwell(fleet) & fleet.has_hbm)
     floor_us = floor_us + single(problems.is_by_profiler) * single(shared["profiler_us"])
     floor_us = (single(launch.launches) + (before > 0)) * floor_us
     added_us = np.isinf(problems.moved_since_bytes) * single(shared["flushed_us"]) + single(problems.link_us)

@@ -336,7 +336,7 @@ def test_operands_that_left_the_cache_take_longer(kind: VectorKernel, name: str)
 
 def test_a_tensor_longer_than_the_cache_is_cold_whatever_ran_before() -> None:
     again, after, flushed = (time_on(problem(rows=1 << 16, moved_since=moved), "L40S") for moved in (0, 1e15, np.inf))
-    assert after == pytest.approx(again, rel=1e-3)
+    assert after == pytest.approx(again, rel=2e-3)
     assert flushed - again == pytest.approx(0.5e3, rel=0.1)  # not even code is left where a sweep flushed the cache
 
 
@@ -461,6 +461,13 @@ def test_what_is_only_written_goes_to_memory_faster() -> None:
 def test_two_dies_start_a_kernel_later() -> None:
     b200, h200 = (time_on(problem(columns=1, rows=4), name) for name in ("B200 SXM (HGX, 180GB)", "H200 SXM 141GB"))
     assert b200 > 1.3 * h200
+
+
+def test_small_quantisations_start_at_no_clocks_pace() -> None:
+    """H100 and L40S differ in clock by 1.4, B200's two dies take 0.3 us more."""
+    small = problem(VectorKernel.QUANTIZE, 4, 64, 1.5)
+    h100, l40s, b200 = (time_on(small, name) for name in ("H100 SXM5 80GB", "L40S", "B200 SXM (HGX, 180GB)"))
+    assert (abs(h100 - l40s) < 0.2 * l40s, b200 > h100 + 200.0) == (True, True)
 
 
 def test_later_turns_of_a_quantisation_take_fewer_instructions() -> None:

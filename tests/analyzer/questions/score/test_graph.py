@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.measurements.fx_graph import FxNode, calls_of
-from wavecast.analyzer.measurements.networks import NODES, FxNetwork, layer_of, read_nodes
+from wavecast.analyzer.measurements.networks import NODES, FxNetwork, layer_of, load_samples, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.models.vector.problems import WARP_SOFTMAX_COLUMNS, VectorKernel
 from wavecast.analyzer.questions.score.end_to_end import NETWORKS, OP_SUM, build_trace, score_networks
 from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.analyzer.work import work_of
@@ -171,3 +172,12 @@ def test_every_node_of_the_public_networks_is_known(data_dir: Path) -> None:
         if "neusight_roofline" in row.baselines_ns:
             assert row.predicted_ns / row.baselines_ns["neusight_roofline"] == pytest.approx(1.0, abs=0.1)
         assert OP_SUM in row.baselines_ns
+
+
+@pytest.mark.data
+def test_long_rows_of_softmax_ran_in_networks_as_older_torch_runs_them(data_dir: Path) -> None:
+    """torch 2.1 read them three times; torch 2.11 keeps a row in registers."""
+    (vector,) = (item for item in load_samples(data_dir) if item.model == "vector")
+    kind, columns = vector.problems.kind, vector.problems.columns
+    assert not (kind == VectorKernel.HELD_SOFTMAX).any()
+    assert (columns[kind == VectorKernel.SOFTMAX] > WARP_SOFTMAX_COLUMNS).any()
