@@ -258,7 +258,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
     """Build a fitted model from its arrays."""
     arrays, model = stored.arrays, load_model(OP_MODELS[stored.name])
     network = _network(arrays)
-    inputs = len(model.size_names) if network is None else len(network.mean)
+    inputs = len(model.size_names) if network is None else network.mean.shape[-1]
     size = theta_size(model.parameters, len(model.class_names))
     if len(arrays["theta"]) != size or inputs != len(model.size_names):
         raise InputError(

@@ -11,6 +11,7 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.problems import RATES, peak_flops_per_s
+from .nvidia import HALF_BYTES
 from .problems import NEVER_NS, ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
@@ -25,7 +26,7 @@ EXPLICIT_LEAST_K: Final = 256.0
 
 def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the time of one pass, ns, and the tile chosen."""
-    product = product_of(problems, waste=values["amd_stride_waste"])
+    product = product_of(problems, waste=values["amd_stride_waste"], parts_one=True)
     unit = _unit(problems, fleet, values, is_whole=False)
     implicit, tile = _implicit(product, unit, fleet, values, choice)
     explicit = _explicit(problems, product, _unit(problems, fleet, values, is_whole=True), fleet, values)
@@ -48,13 +49,13 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_who
     # MIOpen is not told that TF32 will do (PyTorch pull request 190711).
     is_tf32, single = problems.rate == RATES.index(Rate.MATRIX_TF32), fleet.flops_per_s[Rate.MATRIX_FP32]
     peak = np.where(is_tf32, single, peak_flops_per_s(problems.rate, fleet)) / (fleet.sm_count * fleet.clock_hz)
-    flops_per_cycle = peak if is_whole else 1.0 / (1.0 / peak + 1.0 / values["amd_fed_flops"])
     return Unit(
-        flops_per_cycle=flops_per_cycle,
+        flops_per_cycle=peak,
         clock_hz=fleet.clock_hz,
         chain_cycles=values["amd_explicit_chain_cycles" if is_whole else "amd_chain_cycles"],
         start_cycles=values["amd_start_cycles"],
-        edge_loss=0.0,
+        # Both sides of a tile come from LDS at so many bytes a cycle, for each sum of its area.
+        edge_loss=0.0 if is_whole else peak * problems.element_bytes / (2.0 * values["amd_lds_bytes"]),
         dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
         l2_bytes_per_s=values["amd_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz,
         element_bytes=problems.element_bytes,
@@ -72,7 +73,10 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 
 def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
-    unit = replace(unit, efficiency=np.asarray(values["amd_efficiency"] * product.by_direction(values, "amd")))
+    # Four bytes' data gradients run as the forward pass does; those of two bytes have kernels of their own.
+    is_alike = product.is_data & (unit.element_bytes > HALF_BYTES)
+    ratio = np.where(is_alike, 1.0, product.by_direction(values, "amd"))
+    unit = replace(unit, efficiency=np.asarray(values["amd_efficiency"] * ratio))
     add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
@@ -85,19 +89,19 @@ def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice
 
 
 def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet: Fleet, values: Values) -> Floats:
-    """Return one product per image, after its patches were written out.
+    """Return one product per image, after its patches were written out; of data gradients before they are added up.
 
     Single pixels of stride 1 need no patches, and all their images go into one batched product, but for weight
     gradients, which add image after image.
     """
     is_plain = (problems.taps <= 1.0) & (problems.stride <= 1.0)
     is_batched = is_plain & ~product.is_weights
-    per_image = np.where(product.is_weights, product.k, product.m) / problems.batch
-    rows = np.where(product.is_weights, product.m, per_image)
-    sums = np.where(product.is_weights, per_image, product.k)
+    rows = np.where(product.is_weights, product.m, problems.output_pixels)
+    columns = np.where(product.is_data, problems.c_in * problems.taps, product.n)
+    sums = np.where(product.is_weights, problems.output_pixels, np.where(product.is_data, problems.c_out, product.k))
     at_once = np.where(is_batched, problems.batch, 1.0)
     calls = problems.batch / at_once
-    blocks = np.ceil(rows / EXPLICIT_SIDE) * np.ceil(product.n / EXPLICIT_SIDE) * problems.groups * at_once
+    blocks = np.ceil(rows / EXPLICIT_SIDE) * np.ceil(columns / EXPLICIT_SIDE) * problems.groups * at_once
     parts = np.clip(np.floor(fleet.sm_count / blocks), 1.0, np.maximum(np.ceil(sums / EXPLICIT_LEAST_K), 1.0))
     unit = replace(unit, efficiency=values["amd_explicit_efficiency"] * np.ones(np.shape(blocks)))
     sides, moved = (EXPLICIT_SIDE, EXPLICIT_SIDE), product.moved_bytes / calls

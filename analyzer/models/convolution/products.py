@@ -86,6 +86,7 @@ def product_of(
     waste: Floats | float,
     chunk_waste: Floats | float | None = None,
     has_first: Mask | bool = False,
+    parts_one: bool = False,
 ) -> Product:
     """Return the products; both gradients count as that of the data.
 
@@ -93,7 +94,7 @@ def product_of(
     over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste.
     `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
     positions sum them by chunks: channels * (filled up / channels)^waste. `has_first`: where the library has kernels
-    for the few channels of a network's first layer.
+    for the few channels of a network's first layer. `parts_one`: whether single positions leave out pixels that stay 0.
     """
     is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
     is_weights = problems.direction == Direction.WEIGHT_GRADIENT
@@ -110,11 +111,11 @@ def product_of(
     wide, narrow = np.maximum(summed * problems.taps, c_out), np.minimum(summed * problems.taps, c_out)
     made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
     part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
-    part = np.minimum(part, 1.0)
+    part, least = np.minimum(part, 1.0), 0.0 if parts_one else summed / problems.taps
     return Product(
         m=np.where(is_weights, wide, made),
         n=np.where(is_weights, narrow, np.where(is_data, c_in, c_out)),
-        k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, summed / problems.taps)),
+        k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, least)),
         source_channels=np.where(is_weights, 0.0, summed),
         groups=problems.groups,
         is_data=is_data,

@@ -410,6 +410,18 @@ def test_tf32_that_is_allowed_runs_as_fp32_on_amd() -> None:
     assert (times(KINDS["weight gradient"], amd, Rate.MATRIX_TF32) == times(KINDS["weight gradient"], amd)).all()
 
 
+def test_large_products_on_amd_pass_a_third_of_the_peak_and_gradients_leave_out_zeros() -> None:
+    mi250x = build_fleet([find_gpu(CATALOG, "Instinct MI250X (1 GCD)")])
+    large = convolution(batch=256, c_in=512, c_out=512, stride=2, size=56)
+    flops = 2.0 * 256 * 28 * 28 * 9 * 512 * 512
+    assert flops / times(large, mi250x, Rate.MATRIX_FP16)[0] > 0.35e-9 * mi250x.flops_per_s[Rate.MATRIX_FP16][0]
+    plain, strided = (
+        times(convolution(256, 1024, 1024, 28, 1, stride, direction=Direction.INPUT_GRADIENT), mi250x)[0]
+        for stride in (1, 2)
+    )
+    assert strided < 0.7 * plain
+
+
 def test_strided_data_gradients_of_few_channels_fill_their_tiles() -> None:
     p100 = build_fleet([find_gpu(CATALOG, "Tesla P100 PCIe 16GB")])
     few, more = (
