@@ -14,7 +14,8 @@ whose kernel runs (`kernels.py`). Before Hopper's instructions operands go from 
 same rate on every multiprocessor: half-rate units (GeForce) hide these loads, those of A100 do not. Extra passes are
 kernels of their own beside the attention, which write the cache (TensorRT-LLM also rotates queries and keys): they
 stream tensors that are partly in L2. TensorRT-LLM starts one kernel more on Hopper, and on Blackwell but for encoders,
-as the shortest calls of five chips show.
+as the shortest calls of five chips show. Its 16-bit kernels of wide heads on Blackwell of consumers compute whole tiles
+of 128 keys: RTX PRO 6000, in sight, takes 15 us for 1 to 128 tokens of dim 128, where L40S takes 10 to 14.
 """
 
 from typing import Final
@@ -53,7 +54,8 @@ from .problems import (
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
-SYNC_KEY_BLOCK: Final = 64.0
+SYNC_KEY_BLOCK, FINE_KEY_BLOCK = 64.0, 32.0
+"""The latter of TensorRT-LLM's 16-bit kernels before Hopper, whose names say tiles of 64 x 32 (`..._64_32_S_...`)."""
 FP8_DIM_BEFORE_HOPPER: Final = 128.0
 """TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
 DIM_STEP: Final = 16.0
@@ -88,14 +90,13 @@ PARAMETERS: Final = (
 TFLOP/s on A100 (Dao, arXiv 2307.08691), 370 on H100 (FlashAttention-3, arXiv 2407.08608, figure 5), are both 1,480 to
 1,600 FLOP per clock and multiprocessor; the form was chosen with timm's networks on RTX 3090 in sight.
 `fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
-within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `wide_head_fix_ratio` has a prior
-of 1, as if nothing were known of the one chip that shows it; `emulated_exponentials_ratio`: cuDNN on Blackwell of data
-centres, whose kernels compute a part of the exponentials on the vector units (what FlashAttention-4's authors describe
-for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain product's; chosen
-with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_kcycles`: what TensorRT-LLM's CTAs take to start and end before
-Hopper; those that share a multiprocessor hide it. `overlapping_sharpness`: the gradients', where CTAs load while others
-compute. Of memory-efficient kernels on Hopper, in sight: `efficient_fp32_ratio`, of three products over a third of a
-16-bit one's rate, and `efficient_narrow_ratio`, of head dims up to 64."""
+within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `emulated_exponentials_ratio`:
+cuDNN on Blackwell of data centres, whose kernels compute a part of the exponentials on the vector units (what
+FlashAttention-4's authors describe for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain
+product's; chosen with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_kcycles`: what TensorRT-LLM's CTAs take to start
+and end before Hopper; those that share a multiprocessor hide it. `overlapping_sharpness`: the gradients', where CTAs
+load while others compute. Of memory-efficient kernels on Hopper, in sight: `efficient_fp32_ratio`, of three products
+over a third of a 16-bit one's rate, and `efficient_narrow_ratio`, of head dims up to 64."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
@@ -128,6 +129,8 @@ class _Unit:
     """Of one SM, for a key's values: Hopper multiplies FP8 only with the summed dimension innermost."""
     dropout_cycles: Floats
     """Of one SM, for a score; 0 where none is dropped."""
+    is_whole: Floats
+    """1: a tile takes as long with few queries and keys as with its full number."""
     held: Floats
     """CTAs that share a multiprocessor."""
 
@@ -211,14 +214,13 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         exponentials_per_cycle=v["exponentials_per_cycle"]
         * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
         * exponential_ratio(fleet),
-        key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
+        key_block=np.select([is_async(fleet) | wide, trtllm & ~fp8], [ASYNC_KEY_BLOCK, FINE_KEY_BLOCK], SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
-        fix_ratio=np.select(
-            [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], torch_fix / held], 1.0
-        ),
+        fix_ratio=np.select([widened, is_torch], [v["widened_fix_ratio"], torch_fix / held], 1.0),
         transposing_cycles=(trtllm & is_hopper(fleet) & (element_bytes == 1.0)) * 2.0 * p.value_dim / SHARED_BYTES,
         dropout_cycles=dropout_cycles(p, CUDNN_DROPOUT_CYCLES),
+        is_whole=wide.astype(np.float64),
         held=held,
     )
 
@@ -291,8 +293,8 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
     return _Shape(
         ctas=expand(p.batch * p.heads) / packed * tiles,
         keys=seen,
-        longest=np.where(causal, longest, seen),
-        filled=np.minimum(queries * packed / rows, 1.0),
+        longest=np.where(causal, np.maximum(longest, unit.is_whole * unit.key_block), seen),
+        filled=np.maximum(np.minimum(queries * packed / rows, 1.0), unit.is_whole),
     )
 
 

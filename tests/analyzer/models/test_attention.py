@@ -151,6 +151,14 @@ def test_half_rate_units_hide_more_of_what_is_not_a_product(kernel: AttentionKer
     assert 1.0 < half < 0.8 * full
 
 
+def test_wide_heads_on_blackwell_of_consumers_take_whole_tiles() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("RTX PRO 6000 Blackwell Server", "L40S")])
+    columns = {"kernel": int(AttentionKernel.TENSORRT_LLM), "batch": 1.0, "heads": 8.0, "kv_heads": 8.0}
+    one, many = (times(PREFILL, fleet, **columns, queries=count, keys=count) for count in (1.0, 128.0))
+    assert one[0] == pytest.approx(many[0], rel=0.1)
+    assert one[1] < 0.9 * many[1]
+
+
 def test_the_correction_speaks_of_measured_kinds_alone() -> None:
     kernels = np.array([AttentionKernel.PAGED, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
     sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes
