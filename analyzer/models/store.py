@@ -105,6 +105,7 @@ def save_model(name: str, variants: Mapping[str, Arrays], entry: Mapping[str, An
     file = f"{name}.safetensors"
     write_atomic(folder / file, data)
     manifest: dict[str, Any] = {"format": "wavecast.weights", "version": "1.0", "models": {}}
+    read_manifest.cache_clear()  # other models may have been written since it was read
     if (folder / MANIFEST).exists():
         manifest |= read_manifest(folder)
     models = dict(manifest["models"])

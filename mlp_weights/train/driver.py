@@ -189,7 +189,8 @@ def assemble(
     """Return the stored arrays of weights without the excluded chips, from fits that left these out, and one more."""
     variant, inner = fits[excluded][0], _inner(fits, excluded)
     groups = len(recipe.model.group_names)
-    shrink = recipe.shrink or choose_shrink(_alike(pool, inner), recipe.limit, recipe.points)
+    declared = recipe.shrink
+    shrink = choose_shrink(_alike(pool, inner), recipe.limit, recipe.points) if declared is None else declared
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
     interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups, recipe.shape_share)
     foreign = frozenset(chip_of(gpu) for gpu in pool.gpus if gpu.vendor != NVIDIA)

@@ -33,7 +33,7 @@ ABOUT: Final = (
 )
 HELD: Final = 0.9
 LEAST_OPS: Final = 10
-"""A family of fewer says nothing of its own: of ten the least half-width still leaves one out."""
+"""A family of fewer says nothing of its own. Of ten ops a half-width leaves out none, of 11 to 20 one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

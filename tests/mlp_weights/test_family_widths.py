@@ -27,6 +27,8 @@ def test_the_width_holds_nine_of_ten() -> None:
     assert found == pytest.approx(np.sqrt((1.645 * 0.4) ** 2 - width**2), rel=0.05)
     assert np.mean(np.abs(errors) <= np.hypot(found, width)) == pytest.approx(0.9, abs=0.01)
     assert half_width_of(np.zeros(0)) == 0.0
+    # Of the least family that has one of its own no op is left out.
+    assert [half_width_of(np.array([0.25, *np.zeros(count - 1)])) for count in (10, 11, 20)] == [0.5, 0.0, 0.0]
 
 
 def test_a_family_that_its_models_hold_too_well_is_narrowed() -> None:

@@ -67,6 +67,16 @@ def test_a_second_model_keeps_the_first(folder: Path) -> None:
     assert load_stored("toy", folder=folder).arrays["theta"].tolist() == [1.0, 2.0]
 
 
+def test_a_model_keeps_what_others_wrote_since_the_manifest_was_read(folder: Path) -> None:
+    """As where one process reads weights and trains for hours, while another writes its own."""
+    found = orjson.loads((folder / MANIFEST).read_bytes())
+    assert list(read_manifest(folder)["models"]) == ["toy"]
+    found["models"]["toy"]["trained_chips"] = ["GH100"]
+    (folder / MANIFEST).write_bytes(orjson.dumps(found))
+    save_model("other", {"all": WITHOUT}, {"trained_chips": ["GA100"]}, folder)
+    assert read_manifest(folder)["models"]["toy"]["trained_chips"] == ["GH100"]
+
+
 def test_writing_the_same_arrays_gives_the_same_bytes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     again = tmp_path_factory.mktemp("again")
     save_model("toy", {"without AD102": WITHOUT, "all": ALL}, {"trained_chips": ["AD102", "GH100"]}, again)

@@ -102,6 +102,8 @@ def test_models_measured_on_few_chips_have_weights_and_intervals_without_each(
     covered = []
     for chips in [frozenset[str](), *(frozenset({chip}) for chip in pool.chips)]:
         found = driver.assemble(RECIPE, pool, fits, chips)
+        silent = driver.assemble(dataclasses.replace(RECIPE, shrink=0.0), pool, fits, chips)
+        assert "network.shrink" not in silent  # declared to be nothing, not left to be chosen
         table = IntervalTable(
             half_width=found["interval.half_width"],
             class_factor=found["interval.class_factor"],
