@@ -246,8 +246,8 @@ def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: Kn
             builder.groups[name] = GroupReport(name=name, size=MISSING, description="", ranks=())
     numbers = {name: number for number, name in enumerate(builder.groups)}
     count = len(rows)
-    named = {ChakraType.COMM_SEND: "comm_dst", ChakraType.COMM_RECV: "comm_src", ChakraType.COMM_COLL: ""}
-    peers = [gpu[row].integer(named[ChakraType(gpu[row].kind)]) for row in rows]
+    named: dict[int, str] = {ChakraType.COMM_SEND: "comm_dst", ChakraType.COMM_RECV: "comm_src"}
+    peers = [gpu[row].integer(named[kind]) if (kind := gpu[row].kind) in named else MISSING for row in rows]
     builder.add(
         make_rows(
             CollectiveRows,

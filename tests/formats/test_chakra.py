@@ -114,6 +114,13 @@ def test_the_json_form_gives_the_same_times(tmp_path: Path) -> None:
     assert trace.strings[trace.ops.name[trace.kernels.op[0]]] == "aten::add"
 
 
+def test_an_attribute_without_a_name_is_no_peer(tmp_path: Path) -> None:
+    items = [{"Id": at, "NodeType": at, "runtime": 5, "is_cpu_op": False, "comm_src": 2, "": 3} for at in (6, 7)]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"workload_graph": items}))
+    assert load_trace(path).collectives.peer.tolist() == [2, -1]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....errors import InputError, parameter
 from ....records import dataclass
 
-NUMBER: Final = r"(?:(?:\d{1,3}(?:[,_' ]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?"
+NUMBER: Final = r"(?:(?:[0-9]{1,3}(?:[,_' ][0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?"
 """Digits, maybe in groups of three, maybe with decimals and an exponent."""
 SCALES: Final = {
     word: scale
@@ -45,7 +45,7 @@ def find_amount(text: str, units: Mapping[str, float]) -> float | None:
     >>> find_amount("1.2 s", TIMES_NS), find_amount("80GB", SIZES_BYTES), find_amount("a lot", SIZES_BYTES)
     (1200000000.0, 80000000000.0, None)
     """
-    found = re.fullmatch(rf"({NUMBER})\s*([a-zμ%]*)", text.strip()[:_TEXT_LENGTH].casefold())
+    found = re.fullmatch(rf"({NUMBER})\s*([a-zμ%]*)", _plain(text))
     scale = None if found is None else units.get(found[2])
     return None if found is None or scale is None else _number(found[1]) * scale
 
@@ -68,7 +68,7 @@ def read_duration_ns(text: str, what: str) -> float:
     >>> read_duration_ns("1d 12h", "--deadline") / 3600e9
     36.0
     """
-    plain = text.strip()[:_TEXT_LENGTH].casefold()
+    plain = _plain(text)
     part = rf"\s*({NUMBER})\s*([a-z]+)"
     parts = re.findall(part, plain) if re.fullmatch(rf"(?:{part})+", plain) else []
     lengths = [_DURATIONS_NS.get(unit) or _DURATIONS_NS.get(unit.removesuffix("s")) for _, unit in parts]
@@ -96,7 +96,7 @@ def read_usd(text: str, what: str) -> float:
     >>> read_usd("$1,500", "--budget")
     1500.0
     """
-    plain = text.strip()[:_TEXT_LENGTH].casefold().removeprefix("$").removesuffix("usd").removesuffix("$").strip()
+    plain = _plain(text).removeprefix("$").removesuffix("usd").removesuffix("$").strip()
     amount = find_amount(plain, {"": 1.0, **SCALES})
     if amount is None:
         raise InputError(f"{what}: {_quoted(text)} is no sum in US dollars; expected such as 500 or $1,500")
@@ -119,6 +119,11 @@ def read_ratio(text: str, what: str) -> float:
 
 MOST_ALLOWANCE: Final = 10.0
 """A run that spends eleven times as long as its iterations take is none that a trace of one tells about."""
+
+
+def _plain(text: str) -> str:
+    """Return a text without case; nothing where it is too long, of which a part would be another amount."""
+    return "" if len(text.strip()) > _TEXT_LENGTH else text.strip().casefold()
 
 
 def _number(digits: str) -> float:

@@ -52,6 +52,18 @@ def test_what_is_no_amount_is_refused_in_a_short_line(read: Callable[[str, str],
     assert len(str(failure.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (read_bytes, "12" + " " * 240 + "MB"), (read_duration_ns, "1h " * 70), (read_usd, "5" + " " * 240 + "k"),
+        (read_bytes, "\uff11\uff12GB"), (read_duration_ns, "\uff11\uff12h"), (read_count, "\u0661k"),
+    ],
+)  # fmt: skip
+def test_an_amount_is_not_read_in_part_nor_in_other_digits(read: Callable[[str, str], float], text: str) -> None:
+    with pytest.raises(InputError, match=r"^--it: "):
+        read(text, "--it")
+
+
 @pytest.mark.parametrize("text", ["0", "0h", "0GB", "$0"])
 def test_nothing_is_no_amount(text: str) -> None:
     for read in (read_bytes, read_count, read_duration_ns, read_usd):
