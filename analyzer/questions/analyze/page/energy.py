@@ -40,7 +40,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 3.51 J per iteration (2.90–4.54), 462.4 W on average.'
+    'Least energy: H100 SXM5 80GB, 3.53 J per iteration (2.91–4.55), 463.9 W on average.'
     """
     between = _range(*_ends(row))
     amount = _amount(row) + (between and f" ({between})")
