@@ -234,7 +234,7 @@ def split_product(
     area = sides[0] * sides[1]
     whole = np.ceil(product.m / sides[0]) * np.ceil(product.n / sides[1]) * product.groups
     write_s = PARTIAL_BYTES * product.m * product.n * product.groups / add_bytes_per_s
-    chain_s = product.k * 2.0 * area / (unit.flops_per_cycle * unit.clock_hz)
+    chain_s = product.k * 2.0 * (area + unit.edge_loss * sum(sides)) / (unit.flops_per_cycle * unit.clock_hz)
     most = np.minimum(product.k / LEAST_K, np.sqrt(chain_s / write_s))
     parts = np.floor(np.maximum(np.minimum(blocks_wanted / whole, most), 1.0))
     parts = np.where(product.is_weights, parts, 1.0)
