@@ -49,7 +49,7 @@ CASES: list[tuple[str, Signature, float, float, float]] = [
     ("aten::addmm", call(tensor(2, 4), tensor(2, 3), tensor(3, 4), 0, 1), 48, 72, 32),
     ("aten::bmm", call(tensor(5, 2, 3), tensor(5, 3, 4)), 240, 360, 160),
     # one matrix expanded over the batch is read once
-    ("aten::bmm", call(tensor(5, 2, 3), tensor(5, 3, 4, strides=(0, 4, 1))), 240, 168, 160),
+    ("aten::bmm", call(tensor(5, 2, 3, strides=(6, 3, 1)), tensor(5, 3, 4, strides=(0, 4, 1))), 240, 168, 160),
     ("aten::addbmm", call(tensor(2, 4), tensor(5, 2, 3), tensor(5, 3, 4)), 240, 392, 32),
     ("aten::mv", call(tensor(2, 3), tensor(3)), 12, 36, 8),
     ("aten::addmv", call(tensor(2), tensor(2, 3), tensor(3)), 12, 44, 8),
