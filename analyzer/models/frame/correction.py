@@ -139,5 +139,7 @@ def _forward(network: Network, features: Singles) -> Singles:
         hidden += bias
         np.maximum(hidden, 0.0, out=hidden)
     output = np.asarray((hidden @ network.weights[-1] + network.biases[-1])[..., 0])
+    if output.ndim == 1:
+        return output
     library = np.nan_to_num(features[:, -1]).astype(np.int64)
-    return output if output.ndim == 1 else output[library, np.arange(len(library))]
+    return np.asarray(output[library, np.arange(len(library))])
