@@ -39,7 +39,7 @@ convolutions' weight gradients, which do, reach 225 TFLOP/s on Hopper where the 
 quarters of the largest one's products per load.
 `tf32_step_ratio`: cuBLAS has older kernels for TF32; `tf32_rounding`: Hopper's (`sm90_xmma_gemm`) take whole waves.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
-`later_epilogue_ratio`: see `epilogue_values`; its prior was set with H100 and H200 in sight (0.7 before).
+`later_epilogue_ratio`: see `epilogue_values`; its prior was set with H100 and H200 in sight.
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
 
 
