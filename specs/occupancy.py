@@ -83,7 +83,8 @@ def blocks_per_sm(
     registers = np.maximum(_rows(registers_per_thread), 0)
     shared_bytes = np.maximum(_rows(shared_memory_bytes), 0)
     warps = np.maximum(-(-threads // limits.warp_size), 1)
-    blocks = np.minimum(limits.max_warps // warps, _block_limit(warps, limits))
+    multi_warp = np.minimum(limits.max_blocks, limits.max_multi_warp_blocks)
+    blocks = np.minimum(limits.max_warps // warps, np.where(warps > 1, multi_warp, limits.max_blocks))
     blocks = np.minimum(blocks, _register_limit(registers, warps, limits))
     blocks = np.minimum(blocks, _shared_memory_limit(shared_bytes, limits))
     can_run = (
@@ -127,11 +128,6 @@ def _limits_key(gpu: Gpu) -> tuple[str | int, ...]:
         gpu.shared_memory_per_sm_bytes,
         gpu.max_shared_memory_per_block_bytes,
     )
-
-
-def _block_limit(warps: IntArray, limits: SmLimits) -> IntArray:
-    multi_warp = np.minimum(limits.max_blocks, limits.max_multi_warp_blocks)
-    return np.where(warps > 1, multi_warp, limits.max_blocks)
 
 
 def _register_limit(registers: IntArray, warps: IntArray, limits: SmLimits) -> IntArray:

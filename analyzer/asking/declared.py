@@ -96,7 +96,7 @@ def as_counts(expected: str) -> Callable[..., tuple[int, ...]]:
     def read(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
         words = [word.strip() for text in texts for word in text.split(",")]
         for word in words:
-            if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
+            if not (word.isascii() and word.isdigit() and len(word) < 9 and word[0] != "0"):  # 2,048 is no 2 and 48
                 raise click.BadParameter(f"{word!r}: expected {expected}, or several as in 8,64,512")
         return tuple(dict.fromkeys(map(int, words)))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from ...errors import InputError
 from ...records import dataclass, replace
+from ..iteration.decision.amounts import TIMES_NS, find_amount
 from .answer import as_names
 from .choice import GPU_NAME, archived_names
 from .declared import FILE, FunctionT, HelpPart, option
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS: Final = 18
 """More are no row of any file; the first ones are as wrong as all."""
-_TIME: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?(ns|us|ms|s)")
-_UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
 def _read_iteration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | str | None:
@@ -56,10 +53,10 @@ def _read_window(
 
 
 def _read_end(part: str, text: str) -> int:
-    found = _TIME.fullmatch("0s" if part == "0" else part)
+    found = find_amount("0s" if part == "0" else part, TIMES_NS | {"ns": 1.0})
     if found is None:
         raise click.BadParameter(f"{text!r}: found {part!r}, expected a time such as 350ms or 1.5s")
-    return min(int(Decimal(found[1]) * _UNITS_NS[found[2]]), 2**60)
+    return round(min(found, 2.0**60))
 
 
 class TracePath(click.Path):

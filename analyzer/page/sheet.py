@@ -1,7 +1,5 @@
 """A table before it has a look: titled columns of finished text, drawn by rich or as Markdown."""
 
-from collections.abc import Sequence
-
 from ...records import dataclass, replace
 from .quantity import ABSENT
 
@@ -61,7 +59,10 @@ def drop_empty_columns(sheet: Sheet) -> Sheet:
 def fit_to_width(sheet: Sheet, width: int) -> tuple[Sheet, tuple[str, ...]]:
     """Leave out the least important columns until the rest fits; return the sheet and the titles left out."""
     kept, dropped = sheet.columns, list[SheetColumn]()
-    while _least_width(kept) > width and (worst := max(item.rank for item in kept)) > 0:
+    while (
+        sum(item.least_width + COLUMN_GAP for item in kept) - COLUMN_GAP > width
+        and (worst := max(item.rank for item in kept)) > 0
+    ):
         dropped += [item for item in kept if item.rank == worst]
         kept = tuple(item for item in kept if item.rank < worst)
     return replace(sheet, columns=kept), tuple(flat_title(item) for item in sheet.columns if item in dropped)
@@ -84,7 +85,3 @@ def share_width(sheet: Sheet, width: int) -> tuple[int, ...]:
 def flat_title(column: SheetColumn) -> str:
     """Return the title on one line."""
     return column.title.replace("\n", " ")
-
-
-def _least_width(columns: Sequence[SheetColumn]) -> int:
-    return sum(item.least_width for item in columns) + COLUMN_GAP * (len(columns) - 1)

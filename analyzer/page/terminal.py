@@ -95,7 +95,8 @@ def _print_sheet(console: Console, width: int, sheet: Sheet) -> None:
         _print_words(console, width, sheet.title, "bold")
     widths = share_width(fitted, width)
     plain = _plain_rows(fitted, widths)
-    shown = _beginning(fitted, 1) if plain else fitted
+    columns = (replace(item, cells=item.cells[:1]) for item in fitted.columns)
+    shown = replace(fitted, columns=tuple(columns)) if plain else fitted
     console.print(_rich_table(shown, widths), crop=False, overflow="ignore")
     console.file.writelines(f"{row}\n" for row in plain[1:])
     if dropped:
@@ -113,10 +114,6 @@ def _plain_rows(sheet: Sheet, widths: tuple[int, ...]) -> list[str]:
             return []
         columns.append([cell.ljust(width) if item.is_text else cell.rjust(width) for cell in item.cells])
     return [(" " * COLUMN_GAP).join(cells) for cells in zip(*columns, strict=True)]
-
-
-def _beginning(sheet: Sheet, count: int) -> Sheet:
-    return replace(sheet, columns=tuple(replace(item, cells=item.cells[:count]) for item in sheet.columns))
 
 
 def _console(screen: Screen, buffer: StringIO) -> Console:

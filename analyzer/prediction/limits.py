@@ -38,24 +38,36 @@ cases: libraries choose others of their kernels, boards differ. Products and con
 that an H100 and an H200 share: 0.10 and 0.12."""
 IMPOSSIBLE_RATIO: Final = 10.0
 """Under its bound by this a time is no matter of an op's formula, of fewer bits, or of zeros."""
+SLOW_RATIO: Final = 100.0
+"""Over its bound and what it takes beside its work: of recordings at most a quarter of the time is in such kernels."""
 IMPOSSIBLE_SHARE: Final = 0.5
-"""Of the GPU time."""
+"""Of the GPU time but communication, which waits."""
 
 
 def describe_impossible(workload: GpuWorkload, origin: Gpu) -> Iterator[str]:
-    """Yield a sentence where most measured time is of kernels far faster than their GPU can be: times in another unit.
+    """Yield a sentence where most measured time is of kernels far faster than their GPU can be, or far slower.
 
     >>> list(describe_impossible(workload, h100))
     []
     """
-    lower_ns = bound_ops(workload.work, build_fleet([origin])).lower_ns[:, 0] * workload.op_share
-    is_impossible = workload.has_work & (IMPOSSIBLE_RATIO * workload.duration_ns < lower_ns)
-    share = float(workload.busy_ns[is_impossible].sum()) / max(float(workload.busy_ns.sum()), 1.0)
-    if share > IMPOSSIBLE_SHARE:
-        yield (
-            f"{share:.0%} of the GPU time is in kernels more than {IMPOSSIBLE_RATIO:g} times as fast as "
-            f"{origin.name} can be by their shapes: times are in another unit than the format's, or shapes are wrong"
-        )
+    fleet = build_fleet([origin])
+    lower_ns = bound_ops(workload.work, fleet).lower_ns[:, 0] * workload.op_share
+    is_worked, took_ns = ~workload.is_family(Family.COLLECTIVE), workload.duration_ns
+    for ratio, is_so, words in (
+        (IMPOSSIBLE_RATIO, IMPOSSIBLE_RATIO * took_ns < lower_ns, f"times as fast as {origin.name} can be"),
+        (
+            SLOW_RATIO,
+            took_ns > SLOW_RATIO * (lower_ns + kernel_overhead_ns(fleet)),
+            f"times as long as they need on {origin.name}",
+        ),
+    ):
+        impossible_ns = float(workload.busy_ns[workload.has_work & is_worked & is_so].sum())
+        share = impossible_ns / max(float(workload.busy_ns[is_worked].sum()), 1.0)
+        if share > IMPOSSIBLE_SHARE:
+            yield (
+                f"{share:.0%} of the GPU time is in kernels more than {ratio:g} {words} by their shapes: "
+                "times are in another unit than the format's, or shapes are wrong"
+            )
 
 
 def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) -> None:

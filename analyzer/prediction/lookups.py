@@ -72,9 +72,10 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
             f"{refused[0]}{more}: tables in host memory are not modelled (what they take is the link to the host); "
             "kernels of theirs that were measured are moved by ratios of the GPUs alone"
         )
-    mixed = [work.dims for work in workload.works if work is not None and _is_mixed(work.dims)]
+    every = [work.dims for work in workload.works if work is not None]
+    mixed = [dims for dims in every if isinstance(dims, EmbeddingDims) and dims.unstated > 0]
     if mixed:
-        tables = max(dims.tables for dims in mixed if isinstance(dims, EmbeddingDims))
+        tables = max(dims.tables for dims in mixed)
         lines.append(
             f"FBGEMM's lookups in up to {tables:,} tables of several widths: which table is how wide and looked up how "
             "often is in no recording, so that rows count as the mean over tables, with wider intervals"
@@ -94,7 +95,3 @@ def _is_of_host(name: str, signature: Signature | None) -> bool:
     if name in HOST_TABLE_OPS:
         return True
     return name.startswith("fbgemm::") and signature is not None and holds_host_tables(signature)
-
-
-def _is_mixed(dims: object) -> bool:
-    return isinstance(dims, EmbeddingDims) and dims.unstated > 0

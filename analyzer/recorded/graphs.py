@@ -142,11 +142,6 @@ def describe_graphs(trace: Trace, window: Window) -> GraphUse:
     )
 
 
-def is_capture(use: GraphUse, window: Window) -> bool:
-    """Say whether an iteration is the capture of a graph, not an iteration: most of its launches ran nothing."""
-    return use.captured_count > len(window.kernel_rows)
-
-
 def refuse_capture(trace: Trace, window: Window) -> GraphUse:
     """Return what the iteration has to do with graphs. Raises InputError where it is nothing but one's capture.
 
@@ -154,7 +149,7 @@ def refuse_capture(trace: Trace, window: Window) -> GraphUse:
     0
     """
     use = describe_graphs(trace, window)
-    if is_capture(use, window) and trace.is_measured:
+    if use.captured_count > len(window.kernel_rows) and trace.is_measured:  # most of its launches ran nothing
         ran_us = trace.kernels.duration_ns[window.kernel_rows].sum() / 1000
         raise InputError(
             f"this is the recording of a CUDA graph's capture, not of an iteration: {use.captured_count:,} launches "

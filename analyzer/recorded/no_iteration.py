@@ -362,8 +362,12 @@ def describe_outside(trace: Trace) -> Iterator[str]:
     >>> list(describe_outside(measured))
     []
     """
-    launch_ns, spent_ns = launches_of_kernels(trace), trace.kernels.duration_ns
-    at = locate_iterations(host_steps(trace.iterations), launch_ns)
-    share = float(spent_ns[(launch_ns > -NEVER_NS) & (at == MISSING)].sum()) / max(float(spent_ns.sum()), 1.0)
+    launch_ns, spent_ns, steps = launches_of_kernels(trace), trace.kernels.duration_ns, host_steps(trace.iterations)
+    on_gpu = replace(steps, cpu_start_ns=steps.start_ns, cpu_end_ns=steps.end_ns)
+    is_launched = launch_ns > -NEVER_NS  # what is not, and began before all iterations, is work from before
+    at = np.where(is_launched, locate_iterations(steps, launch_ns), locate_iterations(on_gpu, trace.kernels.start_ns))
+    outside = (at == MISSING) & (is_launched | (trace.kernels.start_ns >= steps.start_ns.min(initial=NEVER_NS)))
+    share = float(spent_ns[outside].sum()) / max(float(spent_ns.sum()), 1.0)
     if share > LEAST_RATIO and trace.meta.source_format != OWN_FORMAT:
-        yield f"{share:.0%} of the file's GPU time was launched in none of its iterations and is left out"
+        did = "was launched" if is_launched[outside].any() else "ran"
+        yield f"{share:.0%} of the file's GPU time {did} in none of its iterations and is left out"

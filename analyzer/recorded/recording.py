@@ -49,10 +49,11 @@ def check_answerable(trace: Trace, window: Window) -> None:
             "all of an iteration; copy or export it again"
         )
     if len(window.op_rows) and row_count(trace.kernels):
+        lost = f"; {describe_loss(trace.quality)}" if trace.quality.bytes_lost else ""
         raise InputError(
             f"the iteration to predict holds {_count_ops(trace, window.op_rows)} and no kernel, while the kernels of "
             f"the file, {row_count(trace.kernels):,}, lie outside of it: record whole iterations, or choose another "
-            f"one with {parameter('iteration')}{_lost_end(trace)}"
+            f"one with {parameter('iteration')}{lost}"
         )
     if not len(window.op_rows) and row_count(trace.ops):
         raise InputError(
@@ -115,7 +116,8 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     if quality.durations_cut:
         yield (
             f"{quality.durations_cut:,} activit{'y' if quality.durations_cut == 1 else 'ies'} recorded as running on "
-            "over later ones of the same stream, which runs them in order: they end where those begin"
+            "over later ones of the same stream, which runs them in order, or past the end of a call that waited for "
+            "them: they end there"
         )
     if trace.meta.left_out is not None:
         yield (
@@ -183,11 +185,6 @@ def describe_loss(quality: Quality) -> str:
     words = "less than 0.1%" if share < 0.001 else f"{share:.1%}"
     part = f"of its {whole:,} bytes ({words})" if quality.bytes_read else "bytes"
     return f"the file ends early: {quality.bytes_lost:,} {part} are unreadable, and what followed them is missing"
-
-
-def _lost_end(trace: Trace) -> str:
-    """Say that the end of the file is lost, where it is."""
-    return f"; {describe_loss(trace.quality)}" if trace.quality.bytes_lost else ""
 
 
 def _device(trace: Trace) -> str:

@@ -132,11 +132,12 @@ def _dims(
 ) -> ConvolutionDims:
     """Return the sizes by the operands, input and weight first, and the result's channels and spatial sizes."""
     x, weight = operands[:2]
+    channels = result[0] if transposed else x.shape[1]
     return ConvolutionDims(
         batch=x.shape[0],
         c_in=x.shape[1],
         c_out=result[0],
-        groups=_group_count(x, weight, result[0], transposed=transposed),
+        groups=max(channels // max(weight.shape[1], 1), 1),
         input_size=x.shape[2:],
         output_size=result[1:],
         kernel_size=weight.shape[2:],
@@ -165,12 +166,6 @@ def _groups(signature: Signature, layout: _Layout) -> int:
     if layout.groups is None or layout.groups >= len(signature.arguments):
         return 1
     return size_at(signature, layout.groups)
-
-
-def _group_count(x: TensorSpec, weight: TensorSpec, out_channels: int, *, transposed: bool) -> int:
-    """Return the number of groups, which the channels of tensors and weight tell."""
-    channels = out_channels if transposed else x.shape[1]
-    return max(channels // max(weight.shape[1], 1), 1)
 
 
 def _stride(

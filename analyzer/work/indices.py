@@ -60,23 +60,19 @@ def read_indices(text: str) -> Indices:
     if word.lower() == "uniform" and not colon:
         return UNIFORM
     if word.lower() == "zipf":
-        return Indices(exponent=_exponent(text, rest))
+        try:
+            found = float(rest)
+        except ValueError:
+            found = -1.0
+        if not 0.0 <= found <= MOST_EXPONENT:
+            raise InputError(
+                f"{parameter('indices', text)}: expected an exponent from 0 to {MOST_EXPONENT:g}, as in zipf:1.05"
+            )
+        return Indices(exponent=found)
     path = Path(text)
     if path.suffix.lower() not in _READERS:
         raise InputError(f"{parameter('indices', text)}: {_EXPECTED}")
     return _read_histogram(path)
-
-
-def _exponent(text: str, given: str) -> float:
-    try:
-        found = float(given)
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found <= MOST_EXPONENT:
-        raise InputError(
-            f"{parameter('indices', text)}: expected an exponent from 0 to {MOST_EXPONENT:g}, as in zipf:1.05"
-        )
-    return found
 
 
 def _read_histogram(path: Path) -> Indices:

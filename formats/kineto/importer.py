@@ -5,7 +5,7 @@ Joins kernels to ops in files without launches: newer profilers write at each ke
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -99,9 +99,8 @@ def _build_part(found: PartRead, source: ImportSource, options: ReadOptions) -> 
         ):
             raise nothing_in_window(found.scan.last_ns)
         trace = _assemble(found.collector, found.document, recording)
-    source.part = (
-        found.part if options.window_ns is None else find_window(trace, options.window_ns, found.scan.first_ns)
-    )
+    begun_ns = found.scan.first_ns, found.scan.last_ns
+    source.part = found.part if options.window_ns is None else find_window(trace, options.window_ns, begun_ns)
     return trace
 
 
@@ -275,22 +274,18 @@ def fill_stored(ops: OpTable, signatures: tuple[Signature, ...], names: Sequence
         return signatures
     rows = np.flatnonzero(ops.name == names.index(_MAKER))
     numbers = [number for number in ops.signature[rows].tolist() if number >= 0]
-    stored = _stored_by_key(signatures[number] for number in numbers)
+    found: defaultdict[_Key, list[tuple[int, ...]]] = defaultdict(list)
+    for maker in (signatures[number] for number in numbers):
+        sizes, values = (maker.arguments[at] if at < len(maker.arguments) else None for at in (_SIZES, _VALUES))
+        if isinstance(sizes, tuple) and isinstance(values, TensorSpec) and values.shape:
+            found[values.dtype, tuple(int(size) for size in sizes if isinstance(size, int))].append(values.shape)
+    stored = {
+        key: (round(sum(shape[0] for shape in shapes) / len(shapes)), *shapes[0][1:]) for key, shapes in found.items()
+    }
     return tuple(
         Signature(*(tuple(_fill(one, stored) for one in side) for side in (item.arguments, item.results)))
         for item in signatures
     )
-
-
-def _stored_by_key(makers: Iterable[Signature]) -> Mapping[_Key, tuple[int, ...]]:
-    found: defaultdict[_Key, list[tuple[int, ...]]] = defaultdict(list)
-    for maker in makers:
-        sizes, values = (maker.arguments[at] if at < len(maker.arguments) else None for at in (_SIZES, _VALUES))
-        if isinstance(sizes, tuple) and isinstance(values, TensorSpec) and values.shape:
-            found[values.dtype, tuple(int(size) for size in sizes if isinstance(size, int))].append(values.shape)
-    return {
-        key: (round(sum(shape[0] for shape in shapes) / len(shapes)), *shapes[0][1:]) for key, shapes in found.items()
-    }
 
 
 def _fill(argument: Argument, stored: Mapping[_Key, tuple[int, ...]]) -> Argument:
@@ -311,7 +306,7 @@ def settle(collector: Collector) -> Recording:
 
 
 def _launches(collector: Collector) -> CallRows:
-    """Return a launch for each kernel that names its op, made as that op begins: when in it, nothing tells.
+    """Return a launch of what names its op, a kernel or a graph, made as that op begins: when in it, nothing tells.
 
     Older profilers write a kernel's correlation in the place of its op's number.
     """
@@ -323,6 +318,7 @@ def _launches(collector: Collector) -> CallRows:
     is_told = (numbers[place] == wanted) & (wanted > 0) & (kernels.correlation != MISSING)
     is_told &= kernels.start_ns >= ops.start_ns[op]
     told = np.flatnonzero(is_told & (not np.array_equal(wanted, kernels.correlation)))
+    told = told[np.unique(kernels.correlation[told], return_index=True)[1]]  # a graph's kernels have one launch
     op = op[told]
     return make_rows(
         CallRows,

@@ -27,7 +27,8 @@ _EVENT_END: Final = re.compile(rb"\}(?=\s*(?:,\s*\{|\]|,?\s*\Z))")
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _INDEX: Final = re.compile(r"`\$(?:\.traceEvents)?\[(\d+)\]")
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
-_DOCUMENT: Final = msgspec.json.Decoder(Header)
+_DOCUMENT: Final = msgspec.json.Decoder(Header, strict=False)
+"""Whole numbers may stand as `8.5e10` or as text, as other tools write a device's memory."""
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows, at_rows
+from ...arrays import Mask, Rows, at_rows
 from ...errors import TraceError
 from ...records import dataclass, fields, replace
 from ..trace.column import MISSING
@@ -42,6 +42,7 @@ _MOST_NESTED: Final = 4
 """Calls of one correlation: one of the runtime, and those of the driver in it."""
 _MOST_REUSED: Final = 0.1
 """Of the correlation ids that kernels have: a process uses each once."""
+_WAITS_FOR_ALL: Final = frozenset({"cudaDeviceSynchronize", "hipDeviceSynchronize"})
 _EARLY_NS: Final = 1_000_000
 """The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
 _MOST_EARLY: Final = 0.5
@@ -72,7 +73,7 @@ class Recording:
     far_count: int
     """Events that were dropped because they lie far from the others in time, or from their launch."""
     durations_cut: int
-    """Activities that were recorded as running over whole later ones of their stream."""
+    """Activities that were recorded as running over whole later ones of their stream, or past a wait for all."""
     names: Names
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
@@ -110,6 +111,7 @@ def finish(builder: RecordingBuilder) -> Recording:
     calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)
+    kernels, waited_count = _cut_at_waits(kernels, calls, builder.names.texts)
     tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != Mark.LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
     return Recording(
@@ -126,7 +128,7 @@ def finish(builder: RecordingBuilder) -> Recording:
         op_row_of=_places(ops, clock),
         kernel_row_of=_places(kernels, clock),
         far_count=sum(row_count(rows) - len(_near(rows, clock.since_ns, clock.until_ns)) for rows in tables),
-        durations_cut=cut_count,
+        durations_cut=cut_count + waited_count,
         names=builder.names,
         module_names=tuple(builder.modules),
         collective_texts=tuple(builder.collective_texts),
@@ -178,17 +180,22 @@ def _without_shared(calls: CallRows, kernels: KernelRows) -> tuple[CallRows, Ker
     return replace(calls, correlation=own), replace(kernels, correlation=theirs)
 
 
+def _launches(kernels: KernelRows, calls: CallRows) -> tuple[Mask, Rows]:
+    """Return which activities have a call, and when the first of these began; else when they began themselves."""
+    called = np.flatnonzero(calls.correlation > 0)
+    order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
+    known, first = np.unique(calls.correlation[order], return_index=True)
+    at = np.searchsorted(known, kernels.correlation)
+    is_known = (kernels.correlation > 0) & (at_rows(known, at) == kernels.correlation)
+    return is_known, np.where(is_known, at_rows(calls.start_ns[order[first]], at, 0), kernels.start_ns)
+
+
 def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
     """Return the activities with those put out of reach that begin before their launch: the others' clocks agree.
 
     Raises TraceError where most do: the clocks of host and GPU differ, and nothing tells by how much.
     """
-    called = np.flatnonzero(calls.correlation > 0)
-    order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
-    known, first = np.unique(calls.correlation[order], return_index=True)
-    at = np.searchsorted(known, kernels.correlation)
-    is_known = at_rows(known, at) == kernels.correlation
-    launch = at_rows(calls.start_ns[order[first]], at, 0)
+    is_known, launch = _launches(kernels, calls)
     early = is_known & (kernels.start_ns < launch - _EARLY_NS)
     most = _MOST_EARLY * is_known.sum()
     if early.sum() > most:
@@ -221,6 +228,22 @@ def _cut_overruns(kernels: KernelRows) -> tuple[KernelRows, int]:
     rows = np.flatnonzero(over)
     duration[order[rows]] = begun[rows + 1] - begun[rows]
     return replace(kernels, duration_ns=duration), len(rows)
+
+
+def _cut_at_waits(kernels: KernelRows, calls: CallRows, names: Sequence[str]) -> tuple[KernelRows, int]:
+    """Return the activities, those cut short that run on past a call that waited for all of their device.
+
+    That is the first to begin after their launch. Of several devices nothing tells which one a call waits for.
+    """
+    waits = np.array([name in _WAITS_FOR_ALL for name in names], dtype=bool)
+    rows = np.flatnonzero(waits[calls.name] & (calls.duration_ns < _LONGEST_NS)) if len(calls.name) else calls.name
+    rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+    at = np.searchsorted(calls.start_ns[rows], _launches(kernels, calls)[1])
+    until = at_rows(calls.end_ns[rows], at, np.iinfo(np.int64).max - _EARLY_NS)
+    over = (kernels.end_ns > until + _EARLY_NS) & (kernels.duration_ns < _LONGEST_NS)
+    if len(np.unique(kernels.device)) != 1 or not over.any():
+        return kernels, 0
+    return replace(kernels, duration_ns=np.where(over, until - kernels.start_ns, kernels.duration_ns)), int(over.sum())
 
 
 def _find_clock(builder: RecordingBuilder, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:

@@ -216,6 +216,8 @@ def find_iterations(
         if period is None and (alike := _find_period(_tokens(calls, replace(kernels, grid=0 * kernels.grid)))):
             period = replace(alike, is_exact=False)  # layers of several sizes do so, too
         groups = None if period is None or not period.is_exact else period.groups
+        if groups is not None and _parts_launch(kernels.call, groups):
+            groups = None
     if groups is not None:
         return FoundIterations(table=_grouped(groups, ops, calls, kernels), by=by)
     ends = np.concatenate((ops.start_ns + ops.duration_ns, gpu["kernel_end_ns"]))
@@ -244,6 +246,12 @@ def _by_module(modules: MarkRows, kernels: KernelTable) -> Rows | None:
     at = np.searchsorted(runs.start_ns, kernels.start_ns, side="right") - 1
     inside = (at >= 0) & (kernels.start_ns < at_rows(runs.end_ns, at, 0))
     return np.where(inside, at, MISSING)
+
+
+def _parts_launch(call: Column, groups: Rows) -> bool:
+    """Say whether groups part the kernels of one call, a graph's launch: such are layers, not iterations."""
+    pairs = np.unique(np.stack((call, groups))[:, call != MISSING], axis=1)
+    return bool(len(np.unique(pairs[0])) < pairs.shape[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,14 +296,15 @@ def _find_period(tokens: tuple[Rows, Rows]) -> _Period | None:
         best = max(best, (int(np.diff(edges)[longest]) - 1 + size, -size, int(edges[longest])))
     covered, size, begin = best[0], -best[1], best[2]
     count = covered // size if size else 0
-    if count < _FEWEST_PERIODS or covered < _LEAST_SHARE * total:
+    is_twice = count == 2 and covered == total  # iterations, or halves of one: pointed out
+    if not is_twice and (count < _FEWEST_PERIODS or covered < _LEAST_SHARE * total):
         return None
     is_long = size >= _LEAST_PERIOD and len(np.unique(kind[begin : begin + size])) >= _LEAST_KINDS
     if size < _LEAST_PERIOD and count < _MANY_PERIODS:
         return None
     groups = np.full(total, MISSING, dtype=np.int64)
     groups[order[begin : begin + count * size]] = np.arange(count * size) // size
-    is_exact = is_long and begin + covered == total and (begin == 0 or begin >= size)
+    is_exact = is_long and not is_twice and begin + covered == total and (begin == 0 or begin >= size)
     return _Period(count=count, is_exact=is_exact, groups=groups)
 
 

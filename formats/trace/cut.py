@@ -131,30 +131,33 @@ def window_bounds(window_ns: tuple[int | None, int | None]) -> tuple[int, int]:
     return start, end
 
 
-def find_window(trace: Trace, window_ns: tuple[int | None, int | None], first_ns: int | None = None) -> RecordingPart:
-    """Return what ran in a window; `first_ns` is when anything began, where the trace holds only what is around it.
+def find_window(
+    trace: Trace, window_ns: tuple[int | None, int | None], begun_ns: tuple[int, int] | None = None
+) -> RecordingPart:
+    """Return what ran in a window; one that goes on after the last event for longer than any pause in it ends there.
+
+    `begun_ns` is when the first and the last event began, where the trace holds only what is around the window.
 
     >>> find_window(measured, (0, 10**6)).cpu_start_ns
     0
     """
     start, end = window_bounds(window_ns)
-    starts = np.concatenate((trace.ops.start_ns, trace.calls.start_ns, trace.kernels.start_ns))
+    tables = (trace.ops, trace.calls, trace.kernels)
+    starts = np.concatenate([table.start_ns for table in tables])
     if not len(starts) or (starts == MISSING).all():
         raise TraceError("it has no times to choose a window by")
     asked = RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
-    ends = [
-        (table.start_ns + table.duration_ns)[rows]
-        for table, rows in (
-            (trace.ops, _host_rows(trace.ops.start_ns, asked)),
-            (trace.calls, _host_rows(trace.calls.start_ns, asked)),
-            (trace.kernels, _kernel_rows(trace, asked)),
-        )
-    ]
-    last = max((int(each.max()) for each in ends if len(each)), default=None)
-    if last is None:
+    rows = (_host_rows(trace.ops.start_ns, asked), _host_rows(trace.calls.start_ns, asked), _kernel_rows(trace, asked))
+    held: list[Any] = [take_rows(table, kept) for table, kept in zip(tables, rows, strict=True)]
+    begun = np.concatenate([table.start_ns for table in held])
+    ended = begun + np.concatenate([table.duration_ns for table in held])
+    if not len(begun):
         raise nothing_in_window(int(starts.max()))
-    first = max(start, int(starts.min()) if first_ns is None else first_ns)
-    finish = last if window_ns[1] is None else end
+    order = np.argsort(begun, kind="stable")
+    pauses = begun[order][1:] - np.maximum.accumulate(ended[order])[:-1]
+    last = int(ended.max())
+    earliest, latest = (int(starts.min()), int(starts.max())) if begun_ns is None else begun_ns
+    first, finish = max(start, earliest), end if end < latest or end - last <= pauses.max(initial=0) else last
     return RecordingPart(start_ns=first, end_ns=max(last, finish), cpu_start_ns=first, cpu_end_ns=finish)
 
 

@@ -138,6 +138,11 @@ def test_activities_of_other_devices_count_nowhere(analyzed: Any) -> None:
     assert source["gpu_busy_ns"] == pytest.approx(500e3)
 
 
+@pytest.mark.parametrize("text", ["200us..5e2us", "0.2ms..500 µs", "200,000ns..0.0005S"])
+def test_a_window_takes_amounts_as_other_options_do(text: str, analyzed: Any) -> None:
+    assert iteration_us(analyzed(products(), "--window", text)) == pytest.approx(850)
+
+
 def test_a_window_holds_its_own_errors_alone(analyzed: Any) -> None:
     kernels = [
         event("kernel", "at::native::vectorized_elementwise_kernel<4>", 1e9 + 1000 * at, 400, 0, 7, device=0, stream=7)
@@ -289,3 +294,19 @@ def test_numbers_that_no_entry_holds_are_damage_that_is_counted_and_repaired(
     assert "1 entries are damaged" in listed.stderr
     assert run("archive", "repair", str(folder)).exit_code == 0
     assert run("archive", "verify", str(folder)).exit_code == 0
+
+
+@pytest.mark.parametrize("begun", [1500, 5000])
+def test_a_duration_past_a_wait_for_the_device_ends_there(begun: float, analyzed: Any) -> None:
+    """A wait that begins while the kernel runs, or after it was recorded as begun; not one before its launch."""
+    first = event("cuda_runtime", "cudaDeviceSynchronize", 1e9 + 1, 2)
+    wait = event("cuda_runtime", "cudaDeviceSynchronize", 1e9 + begun, 500)
+    events = [first, *products(9), *product(9, 1e9 + 960, dur=1.6e6), wait]
+    document = analyzed(events)
+    assert iteration_us(document) == pytest.approx(begun + 500, abs=60)
+    assert any("1 activity recorded as running on" in text for text in document["warnings"])
+
+
+def test_a_long_kernel_that_nothing_waits_for_keeps_its_duration(analyzed: Any) -> None:
+    first = event("cuda_runtime", "cudaDeviceSynchronize", 1e9 + 1, 2)
+    assert iteration_us(analyzed([first, *products(9), *product(9, 1e9 + 960, dur=1.6e4)])) > 1.6e4

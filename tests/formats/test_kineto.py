@@ -230,6 +230,13 @@ def test_the_only_visible_gpu_is_the_one_that_ran() -> None:
     assert [device.index for device in trace.devices] == [6]
 
 
+@pytest.mark.parametrize("size", [85e9, "85000000000", 85_000_000_000])
+def test_numbers_of_a_device_may_be_written_as_floats_or_texts(size: float | str) -> None:
+    properties = [{"id": 0, "name": "GPU", "totalGlobalMem": size, "numSms": 132.0}]
+    (device,) = load(call(1, 1, 1), kernel(5, 2, 1), deviceProperties=properties).devices
+    assert (device.memory_bytes, device.sm_count) == (85_000_000_000, 132)
+
+
 def test_syncs_name_what_they_wait_for() -> None:
     def sync(kind: Any, correlation: Any, stream: Any, **more: Any) -> Event:
         return event("cuda_sync", kind, 30, 2, cuda_sync_kind=kind, correlation=correlation, stream=stream, **more)

@@ -71,3 +71,10 @@ def test_kernels_are_joined_to_the_ops_that_they_name_where_no_call_was_recorded
 
 def test_an_older_profilers_number_of_a_kernel_is_no_op() -> None:
     assert not len(load(numbered("aten::mm", 3, 10), of_op(3, 3)).calls.name)
+
+
+def test_the_kernels_of_a_graph_that_names_its_op_have_one_launch() -> None:
+    kernels = [{**of_op(3, 9), "ts": 30 + 4 * at} for at in range(40)]
+    trace = load(numbered("Torch-Compiled Region", 9, 20), *kernels)
+    assert trace.kernels.call.tolist() == [0] * 40
+    assert trace.quality.events_dropped == 0

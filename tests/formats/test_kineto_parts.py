@@ -174,6 +174,16 @@ def test_files_over_the_limit_need_steps_or_a_window(tmp_path: Path, monkeypatch
         load_trace(path, window_ns=(5_000_000_000, None))
 
 
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_window_past_the_last_event_ends_with_the_recording(
+    limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 500 if limited else 10**6)
+    path = save(tmp_path, steps(marks=False))
+    opened, far = (load_trace(path, window_ns=(1_000_000, end)).iterations.end_ns.tolist() for end in (None, 10**11))
+    assert far == opened
+
+
 @pytest.mark.parametrize("tail", ["x", "}"])
 def test_damaged_files_over_the_limit_are_refused(tail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, 1000)

@@ -246,6 +246,17 @@ def test_work_in_no_iteration_is_said() -> None:
     assert not list(describe_outside(replace(own, meta=replace(own.meta, source_format="wavecast"))))
 
 
+def test_work_without_launches_in_no_iteration_is_said() -> None:
+    recorder = Recorder()
+    recorder.span("ProfilerStep#2", 100, 100)
+    for at in range(6):
+        recorder.op(100.0 + 10 * at, 50, late=-40 if at == 0 else 0)
+    events = [event for event in recorder.events if event["cat"] != "cuda_runtime"]
+    trace = import_kineto(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode())
+    found = list(describe_outside(trace))
+    assert found == ["50% of the file's GPU time ran in none of its iterations and is left out"]
+
+
 def test_numbered_parts_of_an_iteration_mark_none() -> None:
     recorder = Recorder()
     for step in range(16):
@@ -294,6 +305,25 @@ def test_repetitions_that_may_be_iterations_are_pointed_out(names: tuple[str, ..
         recorder.events[-1]["args"]["grid"] = [1 + (at // 4 if names[3] == "d" else 0), 1, 1]
     trace = recorder.trace()
     assert (len(trace.iterations.start_ns), trace.meta.repetitions) == (1, 8)
+
+
+def test_what_one_launch_of_a_graph_runs_is_in_one_iteration() -> None:
+    recorder = Recorder()
+    for at in range(24):
+        recorder.op(100.0 * at, 60, kernel=f"kernel_{at % 6}")
+    for at, event in enumerate(event for event in recorder.events if event["cat"] == "kernel"):
+        event["args"]["correlation"] = 1 + at // 12
+    trace = recorder.trace()
+    assert (len(trace.iterations.start_ns), trace.meta.repetitions) == (1, 4)
+
+
+@pytest.mark.parametrize(("more", "found"), [([], 2), (["head"], None)])
+def test_the_same_kernels_twice_are_pointed_out_where_nothing_else_ran(more: list[str], found: int | None) -> None:
+    recorder = Recorder()
+    for at, name in enumerate([*[f"kernel_{at}" for _ in range(2) for at in range(6)], *more]):
+        recorder.op(100.0 * at, 60, kernel=name)
+    trace = recorder.trace()
+    assert (len(trace.iterations.start_ns), trace.meta.repetitions) == (1, found)
 
 
 def test_layers_are_no_iterations_and_are_pointed_out() -> None:

@@ -26,7 +26,20 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     config, architecture = read_configuration(path)
     name = architecture.__name__
     model = _build(architecture, config, settings)
-    reading = _read_forward(model, name, settings, values)
+    parameters = inspect.signature(model.forward).parameters
+    required = (
+        key
+        for key, item in parameters.items()
+        if item.default is item.empty and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    )
+    reading = Reading(
+        model=model,
+        name=name,
+        accepted=frozenset(parameters),
+        required=frozenset(required),
+        settings=settings,
+        values=values,
+    )
     inputs = make_inputs(reading)
     if settings.as_engine:
         return Subject(name=name, model=model, predict=build_engine_step(reading), compute_loss=_lacks_loss)
@@ -76,23 +89,6 @@ def _move_strays(model: torch.nn.Module) -> None:
             if item.device.type != "meta":
                 moved = torch.empty_like(item, device="meta")
                 setattr(module, name, torch.nn.Parameter(moved, requires_grad=item.requires_grad))
-
-
-def _read_forward(model: Any, name: str, settings: Settings, values: HostValues) -> Reading:
-    parameters = inspect.signature(model.forward).parameters
-    required = (
-        key
-        for key, item in parameters.items()
-        if item.default is item.empty and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
-    )
-    return Reading(
-        model=model,
-        name=name,
-        accepted=frozenset(parameters),
-        required=frozenset(required),
-        settings=settings,
-        values=values,
-    )
 
 
 _STATES: Final = ("cache", "past_key_values", "cache_params", "state", "mems")

@@ -46,16 +46,11 @@ def _cost(row: GpuPrediction) -> float | None:
     return None if time is None or row.price_usd_per_hour is None else row.price_usd_per_hour * time / 3600
 
 
-def _joule(row: GpuPrediction) -> float | None:
-    """Return what is paid for of an iteration's energy; nothing tells that of other batches."""
-    return row.billed_j if row.batches is None else None
-
-
 SORTS: Final[Mapping[str, Callable[[GpuPrediction], float | None]]] = {
     TIME: _time,
     COST: _cost,
     THROUGHPUT: _seconds_per_sample,
-    ENERGY: _joule,
+    ENERGY: lambda row: row.billed_j if row.batches is None else None,  # nothing tells that of other batches
 }
 """What rows may be sorted by: the least stands first, rows without it last. Another is a function and a row here."""
 

@@ -74,7 +74,13 @@ def _sheets(summary: FleetSummary, mix: GpuMix | None, top: int, cost: str) -> I
         yield _workloads_sheet(f"Cheapest GPU by workload{suffix}", summary, cost)
     if mix is not None:
         bound = f"{format_money(mix.usd_per_day)} a day; none costs less than {format_money(mix.least_usd_per_day)}"
-        yield _mix_sheet(f"Cheapest mix of GPUs{suffix}: {bound}", mix)
+        columns = (
+            text_column("GPU", (clean_text(item.gpu) for item in mix.gpus)),
+            count_column("count", (item.count for item in mix.gpus)),
+            share_column("busy", (item.busy_ratio for item in mix.gpus)),
+            count_column("traces", (item.trace_count for item in mix.gpus)),
+        )
+        yield Sheet(title=f"Cheapest mix of GPUs{suffix}: {bound}", columns=columns)
 
 
 def _totals_sheet(title: str, totals: Sequence[GpuTotal], cost: str) -> Sheet:
@@ -108,13 +114,3 @@ def _workloads_sheet(title: str, summary: FleetSummary, cost: str) -> Sheet:
     )
     more = len(summary.workloads) - len(rows)
     return Sheet(title=f"{title}, {more} more in JSON" if more > 0 else title, columns=columns)
-
-
-def _mix_sheet(title: str, mix: GpuMix) -> Sheet:
-    columns = (
-        text_column("GPU", (clean_text(item.gpu) for item in mix.gpus)),
-        count_column("count", (item.count for item in mix.gpus)),
-        share_column("busy", (item.busy_ratio for item in mix.gpus)),
-        count_column("traces", (item.trace_count for item in mix.gpus)),
-    )
-    return Sheet(title=title, columns=columns)

@@ -105,7 +105,7 @@ class PartFolder:
         where it cannot be made, or is no such folder.
         """
         try:
-            if self.path.exists() and not self._is_empty():
+            if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
                 if not is_parts_folder(self.path):
                     raise OutputError(f"{self.path}: expected the parts of a batch, found something else; move it away")
                 if restart:
@@ -136,9 +136,6 @@ class PartFolder:
 
     def _file(self, trace_id: str) -> Path:
         return self.path / f"{hashlib.sha256(f'{self._key} {trace_id}'.encode()).hexdigest()[:32]}.part"
-
-    def _is_empty(self) -> bool:
-        return self.path.is_dir() and not any(self.path.iterdir())
 
     def _check_settings(self) -> None:
         try:

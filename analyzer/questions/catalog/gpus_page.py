@@ -47,10 +47,17 @@ def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str
 def describe_gpu(gpu: Gpu, prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put all facts of one GPU into words, then where they come from, below what is said of machines that have it."""
     known = facts((label, clean_text(text)) for label, text in (*_facts(gpu), *_price_facts(prices.price_of(gpu))))
+    rates = [rate for rate in Rate if rate in gpu.peak_flops_per_s]
+    ridges = (gpu.peak_flops_per_s[rate] / gpu.memory_bandwidth_bytes_per_s for rate in rates)
+    columns = (
+        text_column("unit", (RATE_NAMES[rate] for rate in rates)),
+        number_column("TFLOP/s", (_tera(gpu.peak_flops_per_s[rate]) for rate in rates)),
+        number_column("FLOP per byte", map(format_number, ridges), rank=1),
+    )
     return build_page(
         _machine_lines(machines),
         join_passages(opening([clean_text(gpu.name)]), known),
-        _rate_sheet(gpu),
+        Sheet(title="Peak rates, dense", columns=columns),
         *([_source_sheet(gpu)] if gpu.sources else []),
         Passage(lines=(Line(text=f"Note: {clean_text(gpu.note)}"),) if gpu.note else ()),
     )
@@ -143,17 +150,6 @@ def _rate_column(title: str, gpus: Sequence[Gpu], rate: Rate, *, rank: int) -> S
 
 def _tera(value_per_s: float | None) -> str:
     return ABSENT if value_per_s is None else format_number(value_per_s / 1e12)
-
-
-def _rate_sheet(gpu: Gpu) -> Sheet:
-    rates = [rate for rate in Rate if rate in gpu.peak_flops_per_s]
-    ridges = (gpu.peak_flops_per_s[rate] / gpu.memory_bandwidth_bytes_per_s for rate in rates)
-    columns = (
-        text_column("unit", (RATE_NAMES[rate] for rate in rates)),
-        number_column("TFLOP/s", (_tera(gpu.peak_flops_per_s[rate]) for rate in rates)),
-        number_column("FLOP per byte", map(format_number, ridges), rank=1),
-    )
-    return Sheet(title="Peak rates, dense", columns=columns)
 
 
 def _source_sheet(gpu: Gpu) -> Sheet:

@@ -176,7 +176,9 @@ def compare_signatures(old: Signature | None, new: Signature | None) -> CallDiff
     """
     if old is None or new is None or old == new:
         return CallDifference()
-    lists = [sum(_list_length(item) for item in call.arguments) for call in (old, new)]
+    lists = [
+        sum(len(item) for item in call.arguments if isinstance(item, tuple) and _is_list(item)) for call in (old, new)
+    ]
     pairs = list(_tensor_pairs(old.arguments, new.arguments))
     same_rank = [(one, other) for one, other in pairs if len(one.shape) == len(other.shape)]
     known = len(pairs) == len(old.tensors()) == len(new.tensors())
@@ -202,10 +204,6 @@ def compare_signatures(old: Signature | None, new: Signature | None) -> CallDiff
 
 def _is_list(argument: Argument) -> bool:
     return isinstance(argument, tuple) and bool(argument) and isinstance(argument[0], TensorSpec)
-
-
-def _list_length(argument: Argument) -> int:
-    return len(argument) if isinstance(argument, tuple) and _is_list(argument) else 0
 
 
 def _holds_tensors(argument: Argument) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Final
 
 from ....formats.trace.printable import clean_text
-from ...graph.latencies import Term
 from ...page.columns import number_column, share_column, time_column
 from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
 from ...page.page import Page, build_page, facts, notes
@@ -87,14 +86,12 @@ def _facts(fidelity: Fidelity, name: str) -> Iterator[tuple[str, str]]:
     )
     yield (
         "latencies",
-        ", ".join(f"{_term_words(term)} {format_time(value)}" for term, value in fidelity.latency_ns.items()),
+        ", ".join(
+            f"{term.name.lower().replace('_', ' ')} {format_time(value)}" for term, value in fidelity.latency_ns.items()
+        ),
     )
     gaps = [format_count(count, *_QUALITY_NOUNS[key]) for key, count in asdict(fidelity.quality).items() if count]
     yield "gaps", ", ".join(gaps) or "none known"
-
-
-def _term_words(term: Term) -> str:
-    return term.name.lower().replace("_", " ")
 
 
 def _sheet(fidelity: Fidelity) -> Sheet:

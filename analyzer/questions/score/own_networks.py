@@ -68,7 +68,35 @@ def score_own(data: Path, weights: Weights) -> tuple[tuple[OwnFamilyRow, ...], t
             mine = codes == family
             by_family[family].append((ops.measured_ns[mine], ops.predicted_ns[mine], ops.half_width[mine]))
         peer = next((other for other in by_workload[row["workload"]] if other["gpu"] != row["gpu"]), None)
-        networks.append(_network_row(data, row, peer, ops, weights))
+        gpu = find_gpu(load_catalog(), row["gpu"])
+        moved = None if peer is None else _analyzed(data, peer, gpu, weights)
+        alone = _analyzed(data, row, gpu, weights)
+        measured_joules, predicted = row["joules"], float(ops.predicted_ns.sum())
+        networks.append(
+            OwnNetworkRow(
+                network=str(row["workload"]),
+                gpu=str(row["gpu"]),
+                split=weights.split_of(gpu, tuple(weights.library_for(gpu).fitted)),
+                measured_ns=float(ops.measured_ns.sum()),
+                predicted_ns=predicted,
+                low_ns=predicted * ops.low if np.isfinite(ops.low) else None,
+                high_ns=predicted * ops.high if np.isfinite(ops.high) else None,
+                unknown_ns=ops.unknown_ns,
+                roofline_ns=ops.roofline_ns,
+                moved_ns=None if moved is None else moved.gpu_busy_ns,
+                iteration_ns=float(row["ms"]) * 1e6,
+                again_ns=float(row["event_ms"]) * 1e6,
+                moved_iteration_ns=None if moved is None else moved.loop_ns or moved.iteration_ns,
+                moved_low_ns=None if moved is None else moved.loop_low_ns or moved.iteration_low_ns,
+                moved_high_ns=None if moved is None else moved.loop_high_ns or moved.iteration_high_ns,
+                loop_ns=None if alone is None else alone.loop_ns or alone.iteration_ns,
+                busy_ns=None if alone is None else alone.gpu_busy_ns,
+                joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
+                moved_joules=None if moved is None else moved.energy_j,
+                moved_low_joules=None if moved is None else moved.energy_low_j,
+                moved_high_joules=None if moved is None else moved.energy_high_j,
+            )
+        )
     return tuple(_family_rows(by_family)), tuple(networks)
 
 
@@ -148,38 +176,6 @@ def _family_rows(groups: Mapping[str, Sequence[tuple[Floats, Floats, Floats]]]) 
             bias=_mean(ratio),
             coverage_90=_mean((np.abs(ratio) <= half_width[both]).astype(np.float64)),
         )
-
-
-def _network_row(
-    data: Path, row: Mapping[str, Any], peer: Mapping[str, Any] | None, ops: OwnOps, weights: Weights
-) -> OwnNetworkRow:
-    gpu = find_gpu(load_catalog(), row["gpu"])
-    moved = None if peer is None else _analyzed(data, peer, gpu, weights)
-    alone = _analyzed(data, row, gpu, weights)
-    measured_joules, predicted = row["joules"], float(ops.predicted_ns.sum())
-    return OwnNetworkRow(
-        network=str(row["workload"]),
-        gpu=str(row["gpu"]),
-        split=weights.split_of(gpu, tuple(weights.library_for(gpu).fitted)),
-        measured_ns=float(ops.measured_ns.sum()),
-        predicted_ns=predicted,
-        low_ns=predicted * ops.low if np.isfinite(ops.low) else None,
-        high_ns=predicted * ops.high if np.isfinite(ops.high) else None,
-        unknown_ns=ops.unknown_ns,
-        roofline_ns=ops.roofline_ns,
-        moved_ns=None if moved is None else moved.gpu_busy_ns,
-        iteration_ns=float(row["ms"]) * 1e6,
-        again_ns=float(row["event_ms"]) * 1e6,
-        moved_iteration_ns=None if moved is None else moved.loop_ns or moved.iteration_ns,
-        moved_low_ns=None if moved is None else moved.loop_low_ns or moved.iteration_low_ns,
-        moved_high_ns=None if moved is None else moved.loop_high_ns or moved.iteration_high_ns,
-        loop_ns=None if alone is None else alone.loop_ns or alone.iteration_ns,
-        busy_ns=None if alone is None else alone.gpu_busy_ns,
-        joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
-        moved_joules=None if moved is None else moved.energy_j,
-        moved_low_joules=None if moved is None else moved.energy_low_j,
-        moved_high_joules=None if moved is None else moved.energy_high_j,
-    )
 
 
 def _analyzed(data: Path, row: Mapping[str, Any], gpu: Gpu, weights: Weights) -> GpuPrediction | None:

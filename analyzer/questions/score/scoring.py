@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ....specs.match import find_gpu
 from ...iteration.analyze import analyze_trace
 from ...iteration.report import GpuPrediction, Source
 from ...measurements.readers import TRACES, check_directory, load_tables
-from ...measurements.samples import Samples, take_samples
+from ...measurements.samples import take_samples
 from ...models.frame.problems import Problems, problem_columns
 from . import rows as baselines
 from .decisions import plan_decisions, score_decisions
@@ -104,7 +104,7 @@ def _forecasts(data: Path, weights: Weights) -> tuple[list[PredictedSamples], li
     done = 0
     tables = list(load_tables(data))
     if weights.left_out is Withheld.SHAPES:
-        tables = [_untrained_shapes(samples) for samples in tables]
+        tables = [take_samples(item, np.flatnonzero(item.share >= trained_share(item.model))) for item in tables]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         notes += samples.notes
@@ -119,11 +119,6 @@ def _forecasts(data: Path, weights: Weights) -> tuple[list[PredictedSamples], li
         done += len(samples.measured_ns)
         tell("", done, total)
     return made, notes
-
-
-def _untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
-    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`."""
-    return take_samples(samples, np.flatnonzero(samples.share >= trained_share(samples.model)))
 
 
 def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRow, ...]:

@@ -288,7 +288,9 @@ def _fewest(question: ServeQuestion, candidate: _Candidate, share: float) -> tup
     def at(number: int) -> tuple[LoadFigures, float]:
         each = question.rate_per_s / number
         found = _with_rate(candidate.at_rate(question, each), min(each, most.requests_per_s))
-        found = found if _sustains(candidate, each) else replace(found, limit=OVERLOADED)
+        # Requests are served as fast as they come, at the upper end of the steps' interval, or it is overloaded.
+        if candidate.full is not None and each > candidate.full.requests_per_s * (1.0 + 1e-9):
+            found = replace(found, limit=OVERLOADED)
         return found, log(_excess(question, found))
 
     few = _instances(question, candidate, most)
@@ -308,11 +310,6 @@ def _fewest(question: ServeQuestion, candidate: _Candidate, share: float) -> tup
         else:
             few, over, under = tried, excess, under / 2.0
     return best, many
-
-
-def _sustains(candidate: _Candidate, rate: float) -> bool:
-    """Say whether requests are served as fast as they come, at the upper end of the steps' interval."""
-    return candidate.full is None or rate <= candidate.full.requests_per_s * (1.0 + 1e-9)
 
 
 def _largest(question: ServeQuestion, candidate: _Candidate, share: float) -> LoadFigures:

@@ -68,11 +68,6 @@ def _notes(report: ShardReport) -> Iterator[str]:
         yield energy_note(report.electricity)
 
 
-def name_plan(name: str) -> str:
-    """Return what a plan is called on a page."""
-    return _PLAN_WORDS.get(name, name)
-
-
 def _headline(report: ShardReport, name: str) -> Iterator[str]:
     best = report.plans[0]
     yield describe_recording(report.trace, name)
@@ -114,7 +109,7 @@ def _plans(report: ShardReport) -> Sheet:
     return Sheet(
         title="Plans",
         columns=(
-            text_column("plan", [name_plan(plan.name) for plan in plans]),
+            text_column("plan", [_PLAN_WORDS.get(plan.name, plan.name) for plan in plans]),
             time_column("iteration", [plan.iteration_ns for plan in plans], unit),
             number_column(
                 "90 %",
@@ -163,14 +158,13 @@ def _tables(report: ShardReport) -> Sheet:
             number_column("size", [format_bytes(table.size_bytes) for table in tables], rank=2),
             count_column("lookups", [table.lookups for table in tables], rank=2),
             text_column("how", [KIND_WORDS[item.sharding] for item in placements]),
-            text_column("ranks", [_rank_words(item.ranks, report.gpu_count) for item in placements]),
+            text_column(
+                "ranks",
+                ["all" if len(x.ranks) == report.gpu_count else ", ".join(map(str, x.ranks)) for x in placements],
+            ),
         ),
         folded=True,
     )
-
-
-def _rank_words(ranks: Sequence[int], gpu_count: int) -> str:
-    return "all" if len(ranks) == gpu_count else ", ".join(map(str, ranks))
 
 
 _HEAD = (

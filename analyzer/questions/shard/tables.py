@@ -88,7 +88,9 @@ def find_tables(trace: Trace, window: Window) -> tuple[EmbeddingTable, ...]:
             continue
         key = _identity(trace, row, table, len(found))
         known = found.get(key)
-        found[key] = table if known is None else _both(known, table)
+        if known is not None:
+            table = replace(known, lookups=known.lookups + table.lookups, outputs=known.outputs + table.outputs)
+        found[key] = table
     if not found:
         raise InputError(_explain_none(is_batched=is_batched))
     if len(found) > MOST_TABLES:
@@ -207,10 +209,6 @@ def _identity(trace: Trace, row: int, table: EmbeddingTable, count: int) -> obje
         if int(trace.tensors.element_count[tensor]) == table.rows * table.width:
             return int(trace.tensors.storage[tensor])
     return (table.name, table.rows, table.width) if table.name else count
-
-
-def _both(one: EmbeddingTable, other: EmbeddingTable) -> EmbeddingTable:
-    return replace(one, lookups=one.lookups + other.lookups, outputs=one.outputs + other.outputs)
 
 
 def _named(tables: Sequence[EmbeddingTable]) -> tuple[EmbeddingTable, ...]:

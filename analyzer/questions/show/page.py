@@ -39,9 +39,19 @@ def draw_overview_json(overview: Overview) -> str:
 
 def describe_overview(overview: Overview) -> Page:
     """Put an overview into words: facts, then tables of iterations, phases, ops and kernels."""
+    lines = overview.phases if len(overview.phases) > 1 else ()
+    is_timed = overview.gpu_busy_ns is not None
+    unit = common_time_unit(line.gpu_ns for line in lines)
+    columns = (
+        text_column("phase", (line.phase for line in lines)),
+        count_column("ops", (line.op_count for line in lines)),
+        number_column("activities", (f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
+        time_column("GPU time", (line.gpu_ns if is_timed else None for line in lines), unit),
+        share_column("share", (line.share for line in lines)),
+    )
     sheets = (
         _iteration_sheet(overview.iterations),
-        _phase_sheet(overview),
+        drop_empty_columns(Sheet(title="Phases", columns=columns)),
         _name_sheet("Ops", overview.ops, is_timed=overview.gpu_busy_ns is not None),
         _name_sheet("Kernels", overview.kernels, is_timed=True),
     )
@@ -204,20 +214,6 @@ def _iteration_sheet(lines: tuple[IterationLine, ...]) -> Sheet:
     title = f"Iterations ({left_out:,} more)" if shown and left_out else "Iterations"
     marked = frozenset(row for row, line in enumerate(shown) if line.is_selected)
     return drop_empty_columns(Sheet(title=title, columns=columns, marked_rows=marked))
-
-
-def _phase_sheet(overview: Overview) -> Sheet:
-    lines = overview.phases if len(overview.phases) > 1 else ()
-    is_timed = overview.gpu_busy_ns is not None
-    unit = common_time_unit(line.gpu_ns for line in lines)
-    columns = (
-        text_column("phase", (line.phase for line in lines)),
-        count_column("ops", (line.op_count for line in lines)),
-        number_column("activities", (f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
-        time_column("GPU time", (line.gpu_ns if is_timed else None for line in lines), unit),
-        share_column("share", (line.share for line in lines)),
-    )
-    return drop_empty_columns(Sheet(title="Phases", columns=columns))
 
 
 def _name_sheet(title: str, lines: tuple[NameLine, ...], *, is_timed: bool) -> Sheet:

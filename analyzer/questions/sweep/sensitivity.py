@@ -64,15 +64,13 @@ def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
         scenario=question.scenario,
         gpu=question.gpu.name,
         base=base_point(result, unvaried),
-        figures=tuple(sorted((*found, _host(result)), key=_gain_first)),
+        # By what they give, and where that is nothing, by what the host hides of it.
+        figures=tuple(
+            sorted((*found, _host(result)), key=lambda item: (round(item.elasticity, 4), item.busy_elasticity))
+        ),
         absent=tuple(figure.name for figure in named if figure not in figures),
         warnings=tuple(warn(result)),
     )
-
-
-def _gain_first(item: FigureElasticity) -> tuple[float, float]:
-    """Return what orders figures: what they give, and where that is nothing, what the host hides of it."""
-    return round(item.elasticity, 4), item.busy_elasticity
 
 
 def _values(gpu: Gpu, figure: DatasheetFigure) -> list[tuple[float, float]]:

@@ -17,10 +17,10 @@ MOST_POINTS: Final = 200
 FARTHEST_RATIO: Final = 1000.0
 """Of a figure to that of the GPU which is varied: beyond, nothing is a question about a GPU."""
 RATIO_UNITS: Final = {"x": 1.0, "×": 1.0, "%": 0.01}
-_NUMBER: Final = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?)"
+_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?(?:nan|inf(?:inity)?)"
 _VALUE: Final = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-z/%×µ]*)")
 _END: Final = re.compile(
-    rf"(?P<value>(?:{_NUMBER})\s*[a-z/%×µ]*?)(?::(?P<count>\d+)|:?x(?P<factor>[\d.]+)|:\+(?P<step>[\d.]+))?"
+    rf"(?P<value>(?:{_NUMBER})\s*[a-z/%×µ]*?)(?::(?P<count>[0-9]+)|:?x(?P<factor>[0-9.]+)|:\+(?P<step>[0-9.]+))?"
 )
 _EXAMPLES: Final = "expected a range such as 1x..4x or a list such as 1x,2x"
 
@@ -64,6 +64,13 @@ def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Val
     if not clean:
         raise InputError(f"{parameter('vary')} {quantity.name}=: {_EXAMPLES}")
     words = [word.strip() for word in clean.split(",")]
+    # A comma that parts no values, but digits: 1,500GB and 2,048 are one number to their writer.
+    bare = any(quantity.scales) and any(map(str.isdecimal, words))
+    if (bare and not all(map(str.isdecimal, words))) or any(re.match(r"0\d", word) for word in words[1:]):
+        raise InputError(
+            f"{parameter('vary')} {quantity.name}={clean}: a comma parts values; write 1500 for 1,500, and give each "
+            "value its unit, or none"
+        )
     exact: list[float] = []
     between: list[float] = []
     for word in words:

@@ -128,18 +128,15 @@ class _Reader:
     def feeds(self, source: int, target: int) -> bool:
         """Say whether an op reads the result of another and has as many elements in its own."""
         if self._inputs and self._outputs[source] and self._outputs[target]:
-            return self._reads(source, target)
+            written = max(self._outputs[source], key=self._count.__getitem__)
+            count, storage = self._count[written], self._storage[written]
+            reads = any(self._storage[item] == storage and self._count[item] == count for item in self._inputs[target])
+            return reads and count == max((self._count[item] for item in self._outputs[target]), default=0)
         signature = self._trace.ops.signature
         key = (int(signature[source]), int(signature[target]))
         if key not in self._fits:
             self._fits[key] = MISSING not in key and self._matches(*key)
         return self._fits[key]
-
-    def _reads(self, source: int, target: int) -> bool:
-        written = max(self._outputs[source], key=self._count.__getitem__)
-        count, storage = self._count[written], self._storage[written]
-        reads = any(self._storage[item] == storage and self._count[item] == count for item in self._inputs[target])
-        return reads and count == max((self._count[item] for item in self._outputs[target]), default=0)
 
     def _matches(self, source: int, target: int) -> bool:
         signatures = self._trace.signatures

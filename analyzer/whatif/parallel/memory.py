@@ -34,7 +34,8 @@ def memory_per_rank(ranks: Sequence[RankTrace], plan: ParallelPlan) -> tuple[Ran
     that the optimizer's step holds. With several micro batches gradients are added up in the type that the recording
     makes them in.
     """
-    accounts = [_account(rank, accumulates=_accumulates(plan)) for rank in ranks]
+    accumulates = plan.micro_batches > 1 if plan.micro_batches is not None else plan.pp > 1
+    accounts = [_account(rank, accumulates=accumulates) for rank in ranks]
     if any(account is None for account in accounts):
         return None
     of_piece = {piece: account for rank, account in zip(ranks, accounts, strict=True) for piece in rank.pieces}
@@ -82,10 +83,6 @@ class _Account:
     """What a forward pass leaves for its backward."""
 
 
-def _accumulates(plan: ParallelPlan) -> bool:
-    return plan.micro_batches > 1 if plan.micro_batches is not None else plan.pp > 1
-
-
 def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     trace = rank.trace
     lives = find_lives(trace)
@@ -106,7 +103,9 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     inside = made >= 0
     np.add.at(level, made[inside], lives.size_bytes[inside])
     np.add.at(level, dropped[inside] + 1, -lives.size_bytes[inside].astype(float))
-    level, is_inserted = np.cumsum(level)[: end + 1], _is_inserted(rank, lives)
+    level = np.cumsum(level)[: end + 1]
+    # What ops without a counterpart in the recording make: gathered parameters and flat buffers.
+    is_inserted = np.where(lives.made >= 0, rank.source_op[np.maximum(lives.made, 0)] < 0, False)
 
     def peak(begin: int, stop: int) -> dict[MemoryCategory, float]:
         if begin >= stop:
@@ -157,11 +156,6 @@ def _by_category(
             found[category] = size
         left &= ~mask
     return found
-
-
-def _is_inserted(rank: RankTrace, lives: Lives) -> Mask:
-    """Mark what ops without a counterpart in the recording make: gathered parameters and flat buffers."""
-    return np.where(lives.made >= 0, rank.source_op[np.maximum(lives.made, 0)] < 0, False)
 
 
 def held_throughout(

@@ -39,7 +39,8 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
     earlier = None if layout.window is None else argument_at(signature, layout.window)
     window = earlier + 1 if isinstance(earlier, int) and earlier > 0 else 0
     is_backward = layout.grad is not None
-    out = bytes_of(prod(query.shape[:-1]) * value_dim, query.dtype if is_backward else _out_dtype(query))
+    out_dtype = "bfloat16" if query.dtype.startswith("float8") and not is_backward else query.dtype
+    out = bytes_of(prod(query.shape[:-1]) * value_dim, out_dtype)
     statistics = bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
     most_keys = batch * min(keys, window + queries if window else keys)
     used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
@@ -138,7 +139,3 @@ def _lengths(signature: Signature, layout: FlashLayout, query: TensorSpec, key: 
     if longest_query is None:
         raise LackingArgumentError("the longest query")
     return max(offsets.element_count - 1, 1), size_at(signature, longest_query), keys
-
-
-def _out_dtype(query: TensorSpec) -> str:
-    return "bfloat16" if query.dtype.startswith("float8") else query.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil
 from typing import Any, Final, cast
 
@@ -144,7 +144,8 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
 
     def times(kind: int, size: int) -> PieceTimes:
         if (kind, size) not in replayed:
-            replayed[kind, size] = replay_piece(_rank_of(ranks[size], kind), place, costs, hides=hidden_parts(plan))
+            rank = next(rank for rank in ranks[size] if kind in rank.pieces)
+            replayed[kind, size] = replay_piece(rank, place, costs, hides=hidden_parts(plan))
         return replayed[kind, size]
 
     def drawn(kind: int, size: int) -> PieceTimes:
@@ -206,10 +207,6 @@ def _compute_ns(parts: Mapping[str, Mapping[PlanPart, Floats]]) -> Floats:
     """Return how long kernels run in a micro batch's passes and the optimizer's step, [m]."""
     shown = (parts[name].get(part) for name in _ONCE for part in (PlanPart.COMPUTE, PlanPart.OPTIMIZER))
     return np.asarray(np.sum([time_ns for time_ns in shown if time_ns is not None], axis=0))
-
-
-def _rank_of(ranks: Sequence[RankTrace], piece: int) -> RankTrace:
-    return next(rank for rank in ranks if piece in rank.pieces)
 
 
 def _derive(trunk: Trunk, plan: ParallelPlan, layers: int, known: Known) -> tuple[RankTrace, ...]:

@@ -61,7 +61,10 @@ def describe_sweep(report: SweepReport, *, name: str) -> Page:
 
 def _headline(report: SweepReport, name: str) -> Iterator[str]:
     yield describe_recording(report.trace, name)
-    yield _subject(report)
+    parts = " and ".join(_axis_words(axis) for axis in report.axes)
+    base = report.base
+    time = format_time_within(base.iteration_ns, base.iteration_low_ns, base.iteration_high_ns)
+    yield f"{clean_text(report.gpu)} with {parts}; everything else as it is. Unvaried: {time}; {share_words(base)}."
     yield from _answers(report)
     yield from (_knee_words(report, knee) for knee in _told_knees(report))
     yield from _least_energy(report)
@@ -77,14 +80,6 @@ def _least_energy(report: SweepReport) -> Iterator[str]:
     point, energy = min(able, key=lambda item: item[1].joule_per_sample or item[1].billed_j)
     what = "Least energy per sample" if energy.joule_per_sample else "Least energy"
     yield f"{what}: {_value_of(report, point)}: {describe_energy(energy)}."
-
-
-def _subject(report: SweepReport) -> str:
-    """Say what is varied, and where it stands now."""
-    parts = " and ".join(_axis_words(axis) for axis in report.axes)
-    base = report.base
-    time = format_time_within(base.iteration_ns, base.iteration_low_ns, base.iteration_high_ns)
-    return f"{clean_text(report.gpu)} with {parts}; everything else as it is. Unvaried: {time}; {share_words(base)}."
 
 
 def _axis_words(axis: SweepAxis) -> str:

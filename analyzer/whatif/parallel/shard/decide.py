@@ -79,15 +79,12 @@ def _sum_of_summands(call: ShapedCall, states: Sequence[State], *, is_backward: 
     """
     given = [state for state, spec in zip(states, call.inputs, strict=True) if spec.shape]
     is_open = call.name in _ADDS and all(_is_open(state) for state in given)
-    joins = is_backward and call.name == "add" and any(map(_is_open, given)) and all(map(_is_summand, given))
+    summands = [_is_open(state) or state.share is Share.TOKENS for state in given]
+    joins = is_backward and call.name == "add" and any(map(_is_open, given)) and all(summands)
     if not (is_open or joins):
         return None
     shown = next(state for state in given if _is_open(state))
     return Outcome(wanted=(None,) * len(states), places=(None,) * len(states), results=(shown,) * len(call.outputs))
-
-
-def _is_summand(state: State) -> bool:
-    return _is_open(state) or state.share is Share.TOKENS
 
 
 def _is_open(state: State) -> bool:
