@@ -4,7 +4,7 @@ A CTA handles one KV head of one sequence, or one of s parts of its keys (n CTAs
     L  = fix * (1 + growth) + keys / s * key cycles                   cycles of a CTA; growth with the query heads
     Tc = rounds(n * s / (SM * occupancy)) * L / clock                 rounds between the exact and the smooth count
     Tm = max(loaded bytes / L2 rate, miss * (bytes / DRAM rate + ramp))
-    t  = floor + (Tc^p + Tm^p)^(1/p) + [s > 1] * combine
+    t  = floor + (Tc^p + Tm^p)^(1/p) + [s > 1] * (combine + s * join) + copies
 `miss` is 0 while the cache, and what else is read before it is read again (`copies`), fits in L2: the measurements
 repeat on the same cache, as layers of a model do not. A GPU starts at most one CTA in `dispatch` cycles.
 
@@ -18,7 +18,8 @@ Kernels (from what is known of the libraries, and read off the measurements of `
 - fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
   like flash attention on asynchronous units; what starts one grows with a key's bytes, and with heads times their dim.
 - flash: flash attention; a tile of 64 query rows is multiplied however few are filled. vLLM's version 3 is told the
-  parts by a kernel before it; in version 2 what joins them grows with their number.
+  parts by a kernel before it. In version 2 CTAs of a multiprocessor take as long together as one after another: on A100
+  128 of them twice as long as 64, 256 four times. One kernel more joins its parts.
 
 A few queries per sequence (speculative decoding) share a tile with the heads of their group, but in FlashAttention-2,
 which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
@@ -33,7 +34,7 @@ from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
-from ..frame.gpu_physics import miss_ratio
+from ..frame.gpu_physics import launch_s, miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from . import kernels
@@ -56,21 +57,24 @@ GROUP_STEP: Final = 16.0
 NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
 """Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
-FLASH_SHARED_BYTES, HELD_GAIN = 80.0 * 1024.0, 0.2
-"""Of a CTA of FlashAttention-2: 64 queries, 128 keys and values of dim 128. A100 holds two, which hide little of each
-other, L40S one: the gain was read off both."""
-FLASH2_SHARE, MOST_FLASH_PARTS = 1.7, 128.0
-"""FlashAttention-2 parts keys until 0.85 of two CTAs per multiprocessor are busy (`num_splits_heuristic`)."""
+FLASH2_BYTES: Final = 80.0 * 1024.0
+"""Of shared memory, a CTA's: 64 queries, 128 keys and values of dim 128."""
+FLASH2_PARTS, FLASH2_ENOUGH, FLASH2_SHARE = np.arange(1.0, 129.0), 0.8, 0.85
+"""Keys are parted where CTAs fill less of two per multiprocessor than the second, into the fewest parts that fill the
+third of what the best number would (`num_splits_heuristic`)."""
 CUDNN_FIX_RATIO: Final = 0.3
 """Of flash attention's fixed cycles, what cuDNN's CTAs take: by own trained shapes, which no fit of decodes sees."""
-FLASH_MIN_KEYS: Final = 128.0
+FLASH_DIMS, FLASH_KEYS = (64.0, 128.0), np.array([256.0, 128.0, 64.0])
+"""Keys of a step of flash attention: of heads up to each width, and of wider ones."""
 
 PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
 8.9) are L40S's own times, of which no other card speaks; `whole_key_cycles` is RTX PRO 6000's, rounded, the only other
 one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;
 `gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's.
-`alone_floor_ratio`: Hopper's kernel of FP8 caches rotates and appends the new key itself: one kernel, not two."""
+`flash2_…`, `join_…`, `copy_launches`: of A100 and L40S, which alone tell of version 2; in time or launches where their
+cycles differ. `flash_fix_kcycles`: about `single_fix_kcycles`. `alone_floor_ratio`: Hopper's kernel of FP8 caches
+rotates and appends the new key itself: one kernel, not two."""
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
     *("log CTAs per SM", "log keys", "log splits", "log group", "dim", "cache bytes", "is flash", "is single"),
@@ -91,16 +95,10 @@ class _Kernel:
     least_keys: Floats
     """What a CTA computes at least, masked or not."""
     occupancy: Floats
-    may_split: Mask
     fixed_splits: Floats
     """The number of parts where a rule gives it, else 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    cache_bytes: Floats
-    dram_ns: Floats
-    miss: Floats
+    held: Floats
+    """CTAs that start and end together on a multiprocessor, each as long as alone; 0: rounds are of `occupancy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,7 @@ class _Masks:
     whole: Mask
     fused: Mask
     flash: Mask
+    flash2: Mask
     slow: Mask
     """An FP8 cache where widening it holds the kernel up."""
 
@@ -123,52 +122,52 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     miss = miss_ratio(moved * problems.copies, fleet, values)
     ramp_us = np.where(problems.kernel == AttentionKernel.CUDNN, kernels.COLD_US, values["ramp_us"])
     dram = miss * (moved / kernels.dram_bytes_per_s(fleet, values) * 1e9 + ramp_us * kernels.US)
-    kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
-    clock = fleet.clock_hz / 1e9
+    kernel, masks, clock = _kernel(problems, fleet, values), _masks(problems, fleet), fleet.clock_hz / 1e9
     combine = values["combine_us"] * kernels.US + values["combine_kcycles"] * kernels.KILO / clock
+    combine = np.where(masks.flash2, values["join_launches"] * launch_s(fleet, values) * 1e9, combine)
+    join = ~masks.group * values["join_us"] * kernels.US
     if choice is None:
         lifted = _Kernel(*(kernels.lift(getattr(kernel, name)) for name in _Kernel.__slots__))
-        rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
-        cost = np.sqrt(rounds**2 + np.maximum(l2, kernels.lift(memory.dram_ns)) ** 2) + np.where(
-            SPLITS > 1, kernels.lift(combine), 0.0
-        )
+        rounds, l2 = _parts_ns(problems, fleet, values, lifted, cache, SPLITS)
+        cost = np.sqrt(rounds**2 + np.maximum(l2, kernels.lift(dram)) ** 2)
+        cost = cost + np.where(SPLITS > 1, kernels.lift(combine) + kernels.lift(join) * SPLITS, 0.0)
         too_short = kernels.lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
-        cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
+        cost = np.where((SPLITS > 1) & (too_short | (lifted.fixed_splits == 1.0)), np.inf, cost)
         choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
-    rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
-    masks = _masks(problems, fleet)
+    rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, cache, splits)
     is_alone = masks.fused & is_hopper(fleet)
     floor = kernels.floor_ns(problems, fleet, values) * np.where(is_alone, values["alone_floor_ratio"], 1.0)
-    p = values["sharpness"]
-    body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
-    joined = masks.flash * ~is_async(fleet) * values["join_cycles"] * splits / clock
-    time = floor + body + np.where(splits > 1, combine + joined, 0.0)
-    total = rounds_ns + l2_ns + memory.dram_ns + floor
-    shares = (rounds_ns / total, l2_ns / total, memory.dram_ns / total, floor / time)
+    copied, p = kernels.copy_ns(problems, fleet, values, values["copy_launches"]), values["sharpness"]
+    body = (rounds_ns**p + np.maximum(l2_ns, dram) ** p) ** (1.0 / p)
+    time = floor + body + copied + np.where(splits > 1, combine + join * splits, 0.0)
+    total = rounds_ns + l2_ns + dram + floor
+    shares = (rounds_ns / total, l2_ns / total, dram / total, floor / time, miss)
     return Estimate(
         time_ns=time,
-        features=lambda: _features(problems, fleet, kernel, memory, splits, time, shares),
+        features=lambda: _features(problems, fleet, kernel, splits, time, shares),
         sizes=sizes,
         choice=choice,
     )
 
 
 def _parts_ns(
-    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, splits: Floats
+    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, cache: Floats, splits: Floats
 ) -> tuple[Floats, Floats]:
     """Return the time of all rounds and of all loads from L2; `kernel` has the axes of `splits`."""
-    expand = kernels.lift if kernel.ctas.ndim > memory.cache_bytes.ndim else np.asarray
+    expand = kernels.lift if kernel.ctas.ndim > cache.ndim else np.asarray
     sms, clock = expand(fleet.sm_count), expand(fleet.clock_hz / 1e9)
     ctas = kernel.ctas * splits
     smooth = np.maximum(ctas / (sms * kernel.occupancy), 1.0)
     exact_share = expand(values["exact_rounds_share"])
     rounds = exact_share * np.ceil(smooth - 1e-6) + (1.0 - exact_share) * smooth
+    held = np.minimum(np.ceil(ctas / sms), kernel.held)
+    rounds = np.where(kernel.held > 0, held * np.ceil(ctas / (np.maximum(held, 1.0) * sms)), rounds)
     keys = np.minimum(expand(visible_keys(problems)), expand(problems.keys) / splits)
     cycles = kernel.fix_cycles + kernel.key_cycles * np.maximum(keys, kernel.least_keys)
     rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
     busy = np.maximum(rounds * cycles, ctas * expand(values["dispatch_cycles"]))
-    return busy / clock, expand(memory.cache_bytes) * kernel.loads / rate
+    return busy / clock, np.where(kernel.held > 0, 0.0, expand(cache) * kernel.loads / rate)
 
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
@@ -185,6 +184,7 @@ def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
         whole=grouped & ~is_async(fleet) & is_fp8,
         fused=trtllm & ~single & newer,
         flash=~trtllm & (group > 0),
+        flash2=~trtllm & ~is_async(fleet),
         slow=is_fp8 & ~converts_fp8_fast(fleet),
     )
 
@@ -196,26 +196,43 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     loads = np.where(masks.single, group, np.where(masks.flash, flash_loads, 1.0))
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
-    held = np.maximum(np.floor(fleet.shared_memory_per_sm_bytes / FLASH_SHARED_BYTES), 1.0)
-    flash_occupancy = np.where(is_async(fleet), 1.0, (1.0 + HELD_GAIN * (held - 1.0)) * v["flash_occupancy"])
     is_paged = p.kernel == AttentionKernel.PAGED
+    is_ruled = is_paged | (masks.flash2 & (p.kernel == AttentionKernel.FLASH2))
     may_not = (is_paged & (group == 1) & ~is_async(fleet)) | np.isin(p.kernel, NEVER_SPLIT)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     planned = np.where(p.planned_kv_heads > 0, p.planned_kv_heads, p.kv_heads)
-    idle = fleet.sm_count * np.where(is_async(fleet), 1.0 / planned, FLASH2_SHARE / (p.kv_heads * loads)) / p.batch
-    flash_parts = np.minimum(np.floor(idle), np.minimum(np.ceil(visible_keys(p) / MIN_SPLIT_KEYS), MOST_FLASH_PARTS))
-    flash_parts = np.where(may_not, 1.0, np.maximum(flash_parts, 1.0))
+    block = FLASH_KEYS[np.searchsorted(FLASH_DIMS, p.query_dim)]
+    blocks, ctas = np.ceil(visible_keys(p) / block), p.batch * p.kv_heads * loads
+    flash_parts = np.maximum(np.minimum(np.floor(fleet.sm_count / (planned * p.batch)), blocks), 1.0)
+    is_parted = is_ruled & masks.flash2 & ~may_not & (ctas < FLASH2_ENOUGH * 2.0 * fleet.sm_count)
+    flash_parts = np.where(is_async(fleet), flash_parts, 1.0)
+    flash_parts[is_parted] = flash2_parts(
+        *(np.broadcast_to(item, is_parted.shape)[is_parted, None] for item in (ctas / (2.0 * fleet.sm_count), blocks))
+    )
+    ruled = [masks.whole | may_not, masks.group, is_ruled]
     return _Kernel(
-        ctas=p.batch * p.kv_heads * loads,
+        ctas=ctas,
         loads=loads,
         fix_cycles=fix,
         key_cycles=key,
-        least_keys=np.where(masks.flash, FLASH_MIN_KEYS, 1.0),
-        occupancy=np.where(masks.flash, flash_occupancy, occupancy),
-        may_split=~may_not,
-        fixed_splits=np.where(masks.whole, 1.0, np.where(masks.group, np.maximum(parts, 1.0), is_paged * flash_parts)),
+        least_keys=np.where(masks.flash, block, 1.0),
+        occupancy=np.where(masks.flash, 1.0, occupancy),
+        fixed_splits=np.select(ruled, [1.0, np.maximum(parts, 1.0), flash_parts], 0.0),
+        held=np.where(masks.flash2, np.maximum(np.floor(fleet.shared_memory_per_sm_bytes / FLASH2_BYTES), 1.0), 0.0),
     )
+
+
+def flash2_parts(share: Floats, blocks: Floats) -> Floats:
+    """Return the parts that FlashAttention-2 makes of `blocks` of keys; a number that leaves all as long is not taken.
+
+    Both [n, 1]; `share`: of the CTAs that run at a time, without parts.
+    """
+    waves = share * FLASH2_PARTS
+    longer = np.ceil(blocks / np.maximum(FLASH2_PARTS - 1.0, 0.5)) > np.ceil(blocks / FLASH2_PARTS)
+    busy = np.where(longer, waves / np.ceil(waves), 0.0)
+    first = np.argmax(busy >= FLASH2_SHARE * busy.max(axis=-1, keepdims=True), axis=-1)
+    return np.asarray(FLASH2_PARTS[first], dtype=np.float64)
 
 
 def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
@@ -236,14 +253,15 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
     fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
     flash_fix = v["flash_fix_kcycles"] * np.where(p.kernel == AttentionKernel.CUDNN, CUDNN_FIX_RATIO, 1.0)
+    flash_fix = np.where(masks.flash2, v["flash2_fix_us"] * fleet.clock_hz / 1e9, flash_fix)
     fix = np.where(masks.flash, flash_fix * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
     flops_per_cycle = flops_per_cycle * kernels.speed_ratio(p, p.kernel, fleet, v)
     matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle
-    split = np.where((group > 1) & ~is_async(fleet), v["flash_split_ratio"], 1.0)
     fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
     key = np.where(masks.group, v["group_key_cycles"], np.where(masks.fused, fused_key, v["single_key_cycles"])) * grown
-    key = np.where(masks.flash, (v["flash_key_cycles"] * dim + matrix) * split, key * dim)
+    flash_key = np.where(masks.flash2, v["flash2_key_cycles"], v["flash_key_cycles"])
+    key = np.where(masks.flash, flash_key * dim + matrix, key * dim)
     whole = v["whole_key_cycles"] * (1.0 + v["whole_dim_share"] * (dim - 1.0))
     whole = whole * (1.0 + v["whole_growth"] * (np.ceil(together / GROUP_STEP) - 1.0))
     widening = np.where(masks.slow, (p.query_dim + p.value_dim) / v["slow_elements_per_cycle"], 0.0)
@@ -252,26 +270,12 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
 
 
 def _features(
-    p: AttentionProblems,
-    fleet: Fleet,
-    kernel: _Kernel,
-    memory: _Memory,
-    splits: Floats,
-    time: Floats,
-    shares: tuple[Floats, ...],
+    p: AttentionProblems, fleet: Fleet, kernel: _Kernel, splits: Floats, time: Floats, shares: tuple[Floats, ...]
 ) -> Floats:
     group = p.heads / p.kv_heads
     columns = (
-        np.log(time) - 10.0,
-        *shares,
-        memory.miss,
-        np.log(kernel.ctas * splits / fleet.sm_count),
-        np.log(p.keys) - 6.0,
-        np.log(splits),
-        np.log(group),
-        p.query_dim / kernels.REFERENCE_DIM,
-        p.kv_bytes,
-        ~kernels.is_trtllm(p),
+        *(np.log(time) - 10.0, *shares, np.log(kernel.ctas * splits / fleet.sm_count), np.log(p.keys) - 6.0),
+        *(np.log(splits), np.log(group), p.query_dim / kernels.REFERENCE_DIM, p.kv_bytes, ~kernels.is_trtllm(p)),
         kernel.loads == group,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)

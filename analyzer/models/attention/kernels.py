@@ -36,6 +36,9 @@ What TensorRT-LLM's wait stands in their floor."""
 PLAN_US: Final = 1.8
 """Of the kernel by which FlashAttention-3 shares out paged sequences before it: vLLM's short calls on H100 take 1.4 to
 2.4 us longer than those of A100 and L40S say."""
+PACKED_COPIES, COPY_LAUNCHES = 0.5, 0.8
+"""What a group takes longer than a head, over a copy: 1.3 us on A100, 1.0 on L40S, by no kernel known. A copy, over a
+launch: of decodes, which tell prefills of single queries."""
 NARROW_DIM, WIDE_DIM = 64.0, 192.0
 HALF_BYTES: Final = 2.0
 """Of a 16-bit operand."""
@@ -184,6 +187,16 @@ def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     triton = np.where(is_amd(fleet) & (p.kernel == AttentionKernel.TRITON), v["amd_triton_us"], 0.0) * US
     is_served = is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)
     return np.where(is_served, served, launches * launch_s(fleet, v) * 1e9 + triton)
+
+
+def copy_ns(p: AttentionProblems, fleet: Fleet, v: Values, launches: Floats | float) -> Floats:
+    """Return what FlashAttention-2 takes to put a group's heads beside each other, for vLLM's single queries.
+
+    It copies queries and results, each in so many `launches`; of one sequence, or one KV head, views do.
+    """
+    copies = PACKED_COPIES + 2.0 * ((p.batch > 1) & (p.kv_heads > 1))
+    is_packed = (p.kernel == AttentionKernel.PAGED) & (p.queries == 1) & (p.heads > p.kv_heads) & ~is_async(fleet)
+    return np.where(is_packed, copies * launches * launch_s(fleet, v) * 1e9, 0.0)
 
 
 def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:

@@ -165,14 +165,15 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     floor = kernels.floor_ns(p, fleet, v) + np.where(starts_more, gpu_physics.launch_s(fleet, v) * 1e9, beside_ns)
     is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)
     sharpness = np.where(is_overlapping, v["overlapping_sharpness"], v["sharpness"])
+    floor = floor + kernels.copy_ns(p, fleet, v, kernels.COPY_LAUNCHES)
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
-    shares = (compute / total, dram / total, extra / total, floor / time)
+    shares = (compute / total, dram / total, extra / total, floor / time, np.log(slow))
     # What the correction sees; NaN, so none, of single queries and of kernels that few chips tell of.
     is_corrected = kernels.is_trtllm(problems) | (problems.kernel == AttentionKernel.PAGED) & (problems.is_causal == 1)
     return Estimate(
         time_ns=time,
-        features=_features(p, fleet, shape, rows, time, slow, shares),
+        features=_features(p, fleet, shape, rows, time, shares),
         sizes=np.where((is_corrected & (problems.queries > 1))[..., None], sizes_of(problems), np.nan),
         choice=choice,
     )
@@ -326,28 +327,12 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
 
 
 def _features(
-    p: AttentionProblems,
-    fleet: Fleet,
-    shape: _Shape,
-    rows: Floats,
-    time: Floats,
-    slow: Floats,
-    shares: tuple[Floats, ...],
+    p: AttentionProblems, fleet: Fleet, shape: _Shape, rows: Floats, time: Floats, shares: tuple[Floats, ...]
 ) -> Floats:
     columns = (
-        np.log(time) - 10.0,
-        *shares,
-        np.log(slow),
-        np.log(shape.ctas / fleet.sm_count),
-        np.log(p.keys) - 6.0,
-        np.log(p.queries) - 6.0,
-        rows / TILE_ROWS[-1],
-        p.query_dim / REFERENCE_DIM,
-        np.log(p.heads / p.kv_heads),
-        p.is_causal,
-        p.arithmetic == ArithmeticFormat.FP8,
-        p.kv_bytes,
-        ~kernels.is_trtllm(p),
+        *(np.log(time) - 10.0, *shares, np.log(shape.ctas / fleet.sm_count), np.log(p.keys) - 6.0),
+        *(np.log(p.queries) - 6.0, rows / TILE_ROWS[-1], p.query_dim / REFERENCE_DIM, np.log(p.heads / p.kv_heads)),
+        *(p.is_causal, p.arithmetic == ArithmeticFormat.FP8, p.kv_bytes, ~kernels.is_trtllm(p)),
         np.log1p(p.window) / 8.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
+from wavecast.analyzer.models.attention.decode import DECODE, SPLITS, flash2_parts
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
@@ -283,6 +283,42 @@ def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_i
     choice = run(DECODE, problems(kernel=int(kernel), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
     assert choice is not None
     assert (SPLITS[choice] > 1).all() == may_split
+
+
+@pytest.mark.parametrize(("ctas", "blocks", "parts"), [(64, 64, 3), (128, 32, 3), (16, 32, 11), (1, 4, 4), (172, 1, 1)])
+def test_flash_attention_2_makes_the_fewest_parts_that_fill_a100_nearly_as_well_as_the_best(
+    ctas: int, blocks: int, parts: int
+) -> None:
+    assert flash2_parts(np.array([[ctas / 216.0]]), np.array([[float(blocks)]])).tolist() == [parts]
+
+
+def test_decodes_of_flash_attention_2_that_share_a_multiprocessor_take_as_long_as_one_after_another() -> None:
+    columns: dict[str, Any] = {"queries": 1.0, "keys": 16384.0, "kv_heads": 1.0, "heads": 1.0}
+    a100 = build_fleet([find_gpu(CATALOG, "A100 SXM4 80GB")])
+    few, more = (
+        times(DECODE, a100, kernel=int(AttentionKernel.PAGED), batch=size, **columns) for size in (64.0, 128.0)
+    )
+    assert 1.7 < more / few < 2.3
+
+
+@pytest.mark.parametrize("model", [DECODE, PREFILL])
+@pytest.mark.parametrize(
+    ("batch", "kv_heads", "name", "is_copied"),
+    [
+        (8.0, 2.0, "L40S", True),
+        (16.0, 1.0, "L40S", False),
+        (1.0, 16.0, "L40S", False),
+        (8.0, 2.0, "H100 SXM5 80GB", False),
+    ],
+)
+def test_grouped_single_queries_of_several_sequences_and_heads_are_copied_before_hopper(
+    model: Model[AttentionProblems], batch: float, kv_heads: float, name: str, is_copied: bool
+) -> None:
+    columns: dict[str, Any] = {"queries": 1.0, "keys": 64.0, "kernel": int(AttentionKernel.PAGED)}
+    fleet = build_fleet([find_gpu(CATALOG, name)])
+    group = times(model, fleet, batch=batch, kv_heads=kv_heads, heads=4.0 * kv_heads, **columns)
+    one = times(model, fleet, batch=batch, kv_heads=kv_heads, heads=kv_heads, **columns)
+    assert (group - one > 3000.0).all() == is_copied
 
 
 def test_parts_planned_for_more_heads_than_there_are_leave_multiprocessors_idle() -> None:
