@@ -61,7 +61,7 @@ VECTOR_PICOJOULE_PER_FLOP: Final = 11.5
 """Of fused multiply-adds on FP32 lanes, in the 16 nm process at the clock to which it refers: A100's 5.2 pJ say 10.3,
 L40's 5.4 to 6.4 at 2.5 GHz 12.8 to 15."""
 CLOCK_EXPONENT: Final = 2.0
-"""Of energy over clock: voltage squared, which near the top goes with the clock (as `matmul_simt` has it)."""
+"""Of energy over clock: voltage squared, which near the top goes with the clock."""
 ELEMENT_BYTES: Final = {
     Rate.FP64: 8.0,
     Rate.FP32: 4.0,

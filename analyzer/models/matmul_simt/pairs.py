@@ -19,8 +19,9 @@ from .problems import MatmulSimtProblems
 Reals = npt.NDArray[np.floating[Any]]
 """Quantities in the precision of whoever asks: double for times, single for the comparison of tiles."""
 
-CLOCK_EXPONENT: Final = 2.0
-"""Energy per operation goes with the square of the voltage, which near the top goes with the clock."""
+CLOCK_EXPONENT: Final = 1.5
+"""Of energy per operation over clock: 2 if the voltage went with the clock, 0.8 by L40's board (gpu_physics.py's
+`CAP_EXPONENT`). Between them, chosen with T4, V100, P4 and P100 left out in sight."""
 UNKNOWN_BASE_RATIO: Final = 0.75
 """Base over boost clock where no base clock is known (the catalogue's median)."""
 STEP_DEPTH: Final = 8.0

@@ -30,14 +30,16 @@ _CUTLASS: Final = ("cutlass_256x128", "cutlass_128x256")
 _SMALL: Final = ("xmma_64x64", "xmma_32x32")
 _MATRIX: Final = tuple(name for name in TILE_NAMES if name.startswith("matrix"))
 _LARGE: Final = ("128x128", "128x64", "64x64", "32x128", "128x32")
-_SINGLE: Final = (*_LARGE, "128x32_sliced1x4", "64x32_sliced1x4", "32x32_sliced1x4")
+_SLICED: Final = ("128x32_sliced1x4", "64x32_sliced1x4", "32x32_sliced1x4")
+_SINGLE: Final = (*_LARGE, *_SLICED)
+_SLIM: Final = ("32x128", "128x32", *_SLICED)
 LAYOUTS: Final = ("batched", "single", "linear", "biased")
 """Several products; one; one whose operands are both contiguous along k; such a one to whose rows a row is added."""
 MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], ...]]] = {
     SgemmKernels.PASCAL: (("128x64",), ("128x128", "128x64"), *(("64x64", "32x128", "128x32"),) * 2),
-    SgemmKernels.VOLTA: (("64x64", "32x128", "128x32"), *(_SINGLE,) * 3),
+    SgemmKernels.VOLTA: (("64x64", "32x128", "128x32"), _SINGLE, *(("128x128", "128x64", *_SLIM),) * 2),
     SgemmKernels.TURING: (("128x64", "64x64", "128x32"), *(_SINGLE,) * 3),
-    SgemmKernels.AMPERE: (("128x128",), *(_SINGLE,) * 3),
+    SgemmKernels.AMPERE: (("128x128",), _SINGLE, *(("128x64", *_SLIM),) * 2),
     SgemmKernels.HOPPER: (
         (*_XMMA, "cutlass_256x128"),
         (*_CUTLASS, "cutlass_128x128", "cutlass_128x32", *_SMALL),
@@ -46,9 +48,9 @@ MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], ...]]] = {
     SgemmKernels.AMD_MATRIX: (_MATRIX,) * 4,
     SgemmKernels.OTHER: (_LARGE,) * 4,
 }
-"""What each library launches, by layout. Of Pascal to Ampere: the tiles in more than 1 % of the kernel names recorded
-on P100, P4, V100, T4 and A100 (no times); leaving one of these chips out leaves its times out, not this list. HOPPER's
-are in H100's and H200's names, NeuSight's and our own."""
+"""What each library launches, by layout. Of Pascal to Ampere: the tiles in more than 2 % of the kernel names recorded
+on P100, P4, V100, T4 (1 %) and A100 (no times); leaving one of these chips out leaves its times out, not this list.
+HOPPER's are in H100's and H200's names, NeuSight's and our own."""
 SPLIT: Final = ((), (*_CUTLASS, *_SMALL), (*_CUTLASS, "xmma_64x32", "xmma_32x32"), (*_CUTLASS, "largek_32x32"))
 """HOPPER's tiles that share k out, by layout; every other library's all do, but for several products."""
 TARGET_WAVES: Final = 4.0
