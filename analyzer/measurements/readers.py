@@ -5,11 +5,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from ...errors import InputError
+from ...records import replace
+from ...specs.fleet import build_fleet
 from ...specs.gpu import Catalog
-from ..models.registry import OP_MODELS, OpModel
+from ..models.frame.problems import P
+from ..models.registry import OP_MODELS, OpModel, columns_of
 from .networks import NODES, load_samples as load_nodes
-from .samples import Samples, has_rows
+from .samples import Samples, has_rows, take_samples
 
 SampleReader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]
 """(directory, catalogue or None for the built-in one) -> samples."""
@@ -51,10 +56,20 @@ def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[
     >>> [(samples.model, len(samples.measured_ns)) for samples in load_tables(tables)]
     [('matmul', 40)]
     """
-    readers = [(_tables_of(model), find_reader(model)) for model in MEASURED]
+    readers = dict.fromkeys((_tables_of(model), find_reader(model)) for model in MEASURED)
     for tables, load in (*readers, ((NODES,), load_nodes)):
         if any(has_rows(data / name) for name in tables):
-            yield from (samples for samples in load(data, catalog) if len(samples.measured_ns) or samples.notes)
+            found = (part for samples in load(data, catalog) for part in by_library(samples))
+            yield from (samples for samples in found if len(samples.measured_ns) or samples.notes)
+
+
+def by_library(samples: Samples[P]) -> Iterator[Samples[P]]:
+    """Yield the samples of each model, where AMD's GPUs run another one's kernels."""
+    for model in filter(None, (samples.model, OP_MODELS[samples.model].amd)):
+        columns = columns_of(model, build_fleet(samples.gpus))
+        part = take_samples(samples, np.flatnonzero(np.isin(samples.gpu, columns)))
+        gpus = tuple(samples.gpus[column] for column in columns)
+        yield replace(part, model=model, gpus=gpus, gpu=np.searchsorted(columns, part.gpu))
 
 
 def check_directory(data: Path) -> None:

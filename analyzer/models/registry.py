@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...records import dataclass
+from ...records import dataclass, replace
+from ...specs.fleet import Fleet
+from ...specs.generations import is_amd
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.communication import CollectiveDims
@@ -103,6 +105,8 @@ class OpModel:
     """Whether there are measurements of it: without, it has no reader, recipe and least work, and keeps its priors."""
     reader: str = "load_samples"
     """The function that reads its measurements."""
+    amd: str | None = None
+    """The model of the same works on AMD's GPUs, which run another library; None: this one."""
 
 
 _ROWS: Final = (
@@ -130,7 +134,8 @@ _ROWS: Final = (
     ),
     OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
-    OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
+    OpModel(name="convolution", family="convolution", dims=ConvolutionDims, amd="convolution_miopen"),
+    OpModel(name="convolution_miopen", family="convolution", dims=ConvolutionDims, model="amd.MODEL"),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims, reader="load_scored"),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
@@ -144,11 +149,17 @@ _BY_DIMS: Final = {dims: tuple(row for row in _ROWS if row.dims is dims) for dim
 
 
 def model_of(work: Work, rate: Rate) -> OpModel | None:
-    """Return the model that covers a work; None where there is none."""
+    """Return the model that covers a work, on AMD's GPUs by its `amd`; None where there is none."""
     for row in _BY_DIMS.get(type(work.dims), _BY_DIMS[None]):
         if row.covers(work, rate):
             return row
     return None
+
+
+def columns_of(model: str, fleet: Fleet) -> npt.NDArray[np.int64]:
+    """Return which GPUs of a fleet run the kernels of a model, as indices."""
+    is_of_amd, is_for_amd = is_amd(fleet), any(row.amd == model for row in _ROWS)
+    return np.flatnonzero(is_of_amd if is_for_amd else ~is_of_amd | (OP_MODELS[model].amd is None))
 
 
 def load_model(row: OpModel) -> Model[Any]:
@@ -184,7 +195,7 @@ def _problems_module(row: OpModel) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assignment:
-    """Hold the rows that one model predicts, as its problems: columns [n]."""
+    """Hold the rows that one model predicts, on the GPUs of `columns_of`, as its problems: columns [n]."""
 
     model: str
     rows: npt.NDArray[np.int64]
@@ -212,7 +223,9 @@ def assign_models(
         model = None if work is None or (work.is_matrix and work.flops <= 0) else model_of(work, rate)
         if model is not None and model.name in available:
             rows_of.setdefault(model.name, []).append(row)
-    return [_assign(OP_MODELS[name], rows, works, rates) for name, rows in rows_of.items()]
+    found = [_assign(OP_MODELS[name], rows, works, rates) for name, rows in rows_of.items()]
+    pairs = ((item, OP_MODELS[item.model].amd) for item in found)
+    return [*found, *(replace(item, model=amd) for item, amd in pairs if amd and amd in available)]
 
 
 def _assign(

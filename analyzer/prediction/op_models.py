@@ -9,11 +9,11 @@ import numpy as np
 
 from ...arrays import Floats, Mask, row_blocks
 from ...records import dataclass, replace
-from ...specs.fleet import Fleet
+from ...specs.fleet import Fleet, take_gpus
 from ...specs.gpu import Rate
 from ..models.frame.problems import as_columns, take_problems
 from ..models.library import Library
-from ..models.registry import Assignment, assign_models
+from ..models.registry import Assignment, assign_models, columns_of
 from ..work import Work
 from ..work.table import WorkTable, tabulate
 from .bounds import Bounds, bound_ops
@@ -76,21 +76,23 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     (13, 2)
     """
     shape = (count, len(fleet.gpus))
-    time_ns, width, anchored = (np.empty(shape) for _ in range(3))
+    time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
     anchor, foreign = np.full(count, np.nan), np.full(count, np.nan)
     for assignment in assignments:
-        prepared, model = library.prepare(assignment.model, fleet), library.fitted[assignment.model].model
+        columns = columns_of(assignment.model, fleet)
+        if not len(columns):
+            continue
+        part = take_gpus(fleet, columns)
+        prepared, model = library.prepare(assignment.model, part), library.fitted[assignment.model].model
         pairs = BLOCK_PAIRS * (len(model.class_names) if model.is_by_class else 1)
-        size = BLOCK_ROWS * max(1, pairs // (BLOCK_ROWS * max(1, len(fleet.gpus))))
+        size = BLOCK_ROWS * max(1, pairs // (BLOCK_ROWS * len(columns)))
         for block in row_blocks(len(assignment.rows), size):
             rows = assignment.rows[block]
             problems = as_columns(take_problems(assignment.problems, block))
-            predicted = library.predict(assignment.model, problems, fleet, prepared)
-            time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
-            anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
+            predicted, at = library.predict(assignment.model, problems, part, prepared), np.ix_(rows, columns)
+            time_ns[at], width[at] = predicted.time_ns, predicted.half_width
+            anchored[at], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
             foreign[rows] = predicted.foreign_half_width[:, 0]
-    unknown = ~covered_rows(assignments, count)
-    time_ns[unknown] = width[unknown] = anchored[unknown] = np.nan
     return ModelTimes(
         time_ns=time_ns, half_width=width, anchored_half_width=anchored, foreign_half_width=foreign, anchor=anchor
     )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analyzer.measurements.readers import table_of
+from ...analyzer.measurements.readers import by_library, table_of
 from ...analyzer.measurements.samples import has_rows
 from ...analyzer.models.frame.correction import correct
 from ...analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
@@ -52,8 +52,8 @@ def load_pool(name: str, data: tuple[Path, ...]) -> Pool:
     Kept, since each worker fits several variants. Raises InputError where none has it.
     """
     recipe, table = find_recipe(name), table_of(OP_MODELS[name])
-    found = [item for folder in data if has_rows(folder / table) for item in recipe.load(folder)]
-    samples = [item for item in found if len(item.measured_ns)]
+    found = (item for folder in data if has_rows(folder / table) for item in recipe.load(folder))
+    samples = [part for item in found for part in by_library(item) if part.model == name and len(part.measured_ns)]
     if not samples:
         places = ", ".join(str(folder) for folder in data)
         raise InputError(f"no measurements for model {name}: expected {table} with rows in {places}")

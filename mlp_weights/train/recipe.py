@@ -38,8 +38,6 @@ class Recipe(Generic[P]):
     network_rows_per_gpu: int = 8000
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the correction's layers; empty: no correction."""
-    networks: int = 1
-    """Corrections apart, by the library that the last of the model's sizes numbers."""
     limit: float = 0.7
     """Largest correction, natural log."""
     shrink: float | None = None

@@ -99,35 +99,11 @@ def fit_variant(
     time_ns, sizes = simulate_rows(recipe.model, theta, problems, pool, rows)
     residual = np.log(pool.measured_ns[rows] / time_ns)
     weight = np.minimum(balanced_weight(pool.chip[rows], float(len(rows))), MOST_WEIGHT)
-    return replace(variant, network=_train_networks(recipe, sizes, residual, weight, seed))
-
-
-def _train_networks(recipe: Recipe[Any], features: Floats, residual: Floats, weight: Floats, seed: int) -> Network:
-    """Return the correction, of several libraries a stack; of a library without rows it says nothing (NaN).
-
-    Rows whose features are NaN are left out: the correction does not speak of them. So are, but for `keeps_far`, rows
-    off by more than its limit: they are of other kernels, and what cannot mend them would only bend their neighbours.
-    88 rows of one chip had doubled products of 72 to 216 columns on all.
-    """
-    known = np.isfinite(features).all(axis=1) & (np.abs(residual) <= (np.inf if recipe.keeps_far else recipe.limit))
-    found = []
-    for library in range(recipe.networks):
-        mine = known & ((recipe.networks == 1) | (features[:, -1] == library))
-        rows = mine if mine.any() else known
-        network = train_network(
-            features[rows], residual[rows], weight[rows], recipe.hidden, limit=recipe.limit, seed=seed
-        )
-        found.append(network if mine.any() else replace(network, mean=np.full_like(network.mean, np.nan)))
-    if recipe.networks == 1:
-        return found[0]
-    weights, biases = (zip(*(getattr(item, name) for item in found), strict=True) for name in ("weights", "biases"))
-    return replace(
-        found[0],
-        mean=np.stack([item.mean for item in found])[:, None],
-        scale=np.stack([item.scale for item in found])[:, None],
-        weights=tuple(np.stack(layer) for layer in weights),
-        biases=tuple(np.stack(layer)[:, None] for layer in biases),
-    )
+    # The correction does not speak of sizes that are NaN. Rows off by more than its limit are of other kernels, and
+    # would only bend their neighbours: 88 rows of one chip had doubled products of 72 to 216 columns on all.
+    known = np.isfinite(sizes).all(axis=1) & (np.abs(residual) <= (np.inf if recipe.keeps_far else recipe.limit))
+    network = train_network(sizes[known], residual[known], weight[known], recipe.hidden, limit=recipe.limit, seed=seed)
+    return replace(variant, network=network)
 
 
 def simulate_rows(

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.models.frame.correction import correct
 from wavecast.analyzer.models.frame.intervals import (
     GPU_CLASSES,
     GpuClass,
@@ -130,34 +129,6 @@ def test_same_rows_and_seed_give_the_same_weights() -> None:
     assert first.network is not None
     assert second.network is not None
     assert all(np.array_equal(*pair) for pair in zip(first.network.weights, second.network.weights, strict=True))
-
-
-def _of_libraries(problems: ToyProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
-    estimate = simulate(problems, fleet, values, choice)
-    is_second = np.broadcast_to(fleet.has_hbm, estimate.time_ns.shape)
-    return dataclasses.replace(estimate, sizes=np.stack([np.log(estimate.time_ns), is_second], axis=-1))
-
-
-def test_what_one_library_shows_corrects_no_other() -> None:
-    # Rows that weigh nothing leave the parameters at their priors: the corrections alone tell what was measured.
-    model = dataclasses.replace(MODEL, simulate=_of_libraries)
-    recipe = dataclasses.replace(RECIPE, model=model, networks=2, points=1e-6)
-    clean = samples()
-    slow = np.where(build_fleet(clean.gpus).has_hbm[clean.gpu], 1.5, 1.0) * clean.measured_ns
-    pool, slowed = join_samples([clean]), join_samples([dataclasses.replace(clean, measured_ns=slow)])
-    sizes = np.stack([np.full(3, np.log(1e5)), np.array([0.0, 1.0, np.nan])], axis=-1)
-
-    def corrections(pool: Pool, excluded: frozenset[str] = frozenset()) -> list[float]:
-        network = fit_variant(recipe, pool, excluded, seed=1).network
-        assert network is not None
-        return [float(item) for item in correct(network, sizes)]
-
-    before, after, alone = corrections(pool), corrections(slowed), corrections(pool, frozenset(pool.chips) - {"AD102"})
-    assert after[0] == pytest.approx(before[0], abs=1e-3)
-    assert after[1] > before[1] + 0.05
-    assert before[2] == after[2] == 0.0
-    assert alone[0] != 0.0
-    assert alone[1] == 0.0
 
 
 def test_rows_of_an_excluded_chip_change_nothing() -> None:

@@ -1,5 +1,6 @@
-"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has."""
+"""Convolutions: cuDNN's kernels, the least or the usual one of those that it has, and what MIOpen's share with it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -7,34 +8,35 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet, take_gpus
-from ....specs.generations import is_amd, is_async, is_before_volta
+from ....specs.generations import is_async, is_before_volta
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS, event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, take_problems
-from .amd import amd_time
 from .clustered import CLUSTERED_PARAMETERS, FEW_CHANNELS, clustered_time
 from .nvidia import HALF_BYTES, VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
-CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD", "asynchronous")
-EARLY_CLASS, LATE_CLASS, AMD_CLASS, ASYNC_CLASS = range(4)
+CLASS_NAMES: Final = ("before Volta", "Volta and later", "asynchronous")
+EARLY_CLASS, LATE_CLASS, ASYNC_CLASS = range(3)
+PassTime = Callable[[ConvolutionProblems, Fleet, Values, Codes | None], tuple[Floats, Codes]]
+"""(problems, fleet, parameters, choice or None) -> ns of one pass, of both gradients the data's, and the tile."""
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return whose kernels run: cuDNN's for Maxwell, those for Volta, MIOpen's, or cuDNN's for Hopper."""
+    """Return which kernels of cuDNN run: those for Maxwell, for Volta, or for Hopper."""
     late = np.where(is_before_volta(fleet), EARLY_CLASS, LATE_CLASS)
-    late = np.where(is_async(fleet), ASYNC_CLASS, late)
-    return np.where(is_amd(fleet), AMD_CLASS, late).astype(np.int64)
+    return np.where(is_async(fleet), ASYNC_CLASS, late).astype(np.int64)
 
 
+FIXED_POWER: Final = tuple(replace(item, spread=0.0) for item in POWER_PARAMETERS)
 PARAMETERS: Final = (
     *priors("convolution"),
     *DRAM_PARAMETERS,
     *(replace(item, spread=0.0) if item.name.startswith("amd") else item for item in L2_PARAMETERS),
-    *(replace(item, spread=0.0) for item in POWER_PARAMETERS),
+    *FIXED_POWER,
     *priors("convolution, kernels"),
     *CLUSTERED_PARAMETERS,
     *priors("convolution, other libraries"),
@@ -45,18 +47,13 @@ CALL_OVERLAP: Final = 1.0
 
 def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return kernel times (times of a call between events where the problems say so); `choice` holds the tiles."""
-    kernel_ns, tile = _pass_time(problems, fleet, values, choice)
-    both = np.flatnonzero((problems.direction == Direction.BOTH_GRADIENTS).ravel())
-    if len(both):
-        kernel_ns[both] += _weights_time(problems, fleet, values, both)
+    kernel_ns, tile = both_gradients(_pass_time, problems, fleet, values, choice)
     time_ns = _as_timed(problems, kernel_ns, values)
     features, is_paired, library = np.zeros((*time_ns.shape, 0)), problems.batch.ndim == 1, gpu_class(fleet)
-    if choice is not None:
-        return Estimate(time_ns=time_ns, features=features, choice=tile)
     return Estimate(
         time_ns=time_ns,
         features=features,
-        sizes=correction_sizes(problems, library if is_paired else np.arange(len(CLASS_NAMES))),
+        sizes=_known_sizes(problems, library if is_paired else np.arange(len(CLASS_NAMES))),
         size_column=None if is_paired else library,
         choice=tile,
     )
@@ -66,71 +63,69 @@ LOGARITHMS: Final = ("batch", "groups", "c_in", "c_out", "input_pixels", "output
 SIZE_NAMES: Final = (
     *(f"log2 of {name}" for name in LOGARITHMS),
     *("log2 of pixels of the batch", "forward", "data gradient", "weight gradient", "three dimensions", "dilated"),
-    *("channels last", "Winograd", "half precision", "bfloat16", "ragged channels in", "ragged channels out", "MIOpen"),
+    *("channels last", "Winograd", "half precision", "bfloat16", "ragged channels in", "ragged channels out"),
 )
 RAGGED: Final = 8.0
 """Channels that are no multiple of this are filled up, or run in other kernels."""
 
 
-def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
-    """Return what the learned correction sees, [..., s]: the op, and whose library runs it (`CLASS_NAMES`).
-
-    Nothing (NaN: no correction) on NVIDIA of what one source alone shows: groups, volumes, int8, TensorRT. Nor of half
-    precision before Volta, of TF32, and of Hopper and later, which run other kernels than it speaks of.
-    """
-    is_of_amd = library == AMD_CLASS
+def correction_sizes(problems: ConvolutionProblems, is_last: Mask) -> Floats:
+    """Return what the learned correction sees, [..., s]: the op, and where the library's kernels differ by layout."""
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
-    is_last = np.where(is_of_amd, problems.is_channels_last > 0, problems.element_bytes == HALF_BYTES)
     columns += [problems.spatial == VOLUME, problems.dilated_reach > 0, is_last, problems.tiles > 0]
     columns += [problems.element_bytes == HALF_BYTES, problems.rate == RATES.index(Rate.MATRIX_BF16)]
-    columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
-    shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
-    sizes = np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
-    is_apart = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.rate == RATES.index(Rate.MATRIX_INT8))
-    is_apart = is_apart | (problems.rate == RATES.index(Rate.MATRIX_TF32))
-    is_apart = is_apart | (problems.timing == ConvolutionTiming.TENSORRT)
-    is_apart = is_apart | ((problems.element_bytes == HALF_BYTES) & (library == EARLY_CLASS))
-    is_apart = is_apart | (library == ASYNC_CLASS)
-    sizes[np.broadcast_to(is_apart & ~is_of_amd, shape)] = np.nan
-    return sizes
+    columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0]
+    return np.stack(columns, axis=-1).astype(np.float64)
+
+
+def _known_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
+    """Return what cuDNN's correction sees of the kernels of a class (`CLASS_NAMES`), [..., s].
+
+    Nothing (NaN: no correction) of what one source alone shows: groups, volumes, int8, TensorRT. Nor of half precision
+    before Volta, of TF32, and of Hopper and later, which run other kernels than it speaks of.
+    """
+    is_half = problems.element_bytes == HALF_BYTES
+    is_apart = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.timing == ConvolutionTiming.TENSORRT)
+    is_apart = is_apart | np.isin(problems.rate, [RATES.index(rate) for rate in (Rate.MATRIX_INT8, Rate.MATRIX_TF32)])
+    is_apart = is_apart | (library == ASYNC_CLASS) | (is_half & (library == EARLY_CLASS))
+    return np.where(is_apart[..., None], np.nan, correction_sizes(problems, is_half))
 
 
 def _as_timed(problems: ConvolutionProblems, kernel_ns: Floats, values: Values) -> Floats:
     """Return what a measurement reads of the kernels' time."""
     call_ns = event_time_ns(kernel_ns, 1e3 * (values["call_floor_us"] + values["call_delay_us"]), CALL_OVERLAP)
-    added = (
-        (ConvolutionTiming.TENSORRT, "tensorrt_us"),
-        (ConvolutionTiming.HOST_MEAN, "host_us"),
-        (ConvolutionTiming.MIOPEN, "miopen_us"),
-    )
     time_ns = np.where(problems.timing == ConvolutionTiming.CALL, call_ns, kernel_ns)
-    for timing, name in added:
+    for timing, name in ((ConvolutionTiming.TENSORRT, "tensorrt_us"), (ConvolutionTiming.HOST_MEAN, "host_us")):
         time_ns = time_ns + np.where(problems.timing == timing, 1e3 * values[name], 0.0)
     return time_ns
 
 
-def _weights_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, rows: Codes) -> Floats:
-    """Return the weight gradients' time of some rows."""
-    part = take_problems(problems, rows)
-    part = replace(part, direction=np.full(part.direction.shape, int(Direction.WEIGHT_GRADIENT)))
-    if problems.batch.ndim == 1:
-        fleet, values = take_gpus(fleet, rows), {name: value[rows] for name, value in values.items()}
-    return _pass_time(part, fleet, values, None)[0]
+def both_gradients(
+    timed: PassTime, problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None
+) -> tuple[Floats, Codes]:
+    """Return kernels' times, of both gradients that of the weights added, and the tiles."""
+    time_ns, tile = timed(problems, fleet, values, choice)
+    rows = np.flatnonzero((problems.direction == Direction.BOTH_GRADIENTS).ravel())
+    if len(rows):
+        part = take_problems(problems, rows)
+        part = replace(part, direction=np.full(part.direction.shape, int(Direction.WEIGHT_GRADIENT)))
+        if problems.batch.ndim == 1:
+            fleet, values = take_gpus(fleet, rows), {name: value[rows] for name, value in values.items()}
+        time_ns[rows] += timed(part, fleet, values, None)[0]
+    return time_ns, tile
 
 
 def _pass_time(
     problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None
 ) -> tuple[Floats, Codes]:
-    """Return each pair's time by its vendor's kernels; of both gradients that of the data."""
-    is_of_amd = is_amd(fleet)
-    is_paired = problems.batch.ndim == 1
-    shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
-    time_ns, tile = np.empty(shape), np.zeros(shape, dtype=np.int64)
+    """Return each pair's time by its generation's kernels."""
     is_clustered = is_async(fleet)
-    libraries = ((~is_of_amd & ~is_clustered, nvidia_time), (is_clustered, clustered_time), (is_of_amd, amd_time))
-    for mask, timed in libraries:
+    is_paired = problems.batch.ndim == 1
+    shape = np.broadcast_shapes(problems.batch.shape, is_clustered.shape)
+    time_ns, tile = np.empty(shape), np.zeros(shape, dtype=np.int64)
+    for mask, timed in ((~is_clustered, nvidia_time), (is_clustered, clustered_time)):
         at = np.flatnonzero(mask)
         if len(at):
             part = take_problems(problems, at) if is_paired else problems

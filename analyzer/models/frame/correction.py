@@ -101,10 +101,7 @@ def _kind_offset(calibration: Calibration, kinds: Codes) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Network:
-    """Hold layers of weights [in, out] and biases [out]; ReLU between them; one output, a natural logarithm.
-
-    Where libraries have a network each, arrays are stacks, [libraries, in or 1, out]; the last feature numbers them.
-    """
+    """Hold layers of weights [in, out] and biases [out]; ReLU between them; one output, a natural logarithm."""
 
     mean: Singles
     scale: Singles
@@ -125,21 +122,17 @@ CHUNK_ROWS = 256
 def correct(network: Network, features: Floats) -> Floats:
     """Return the log correction of every problem: features [..., f] give [...]; those that are NaN none, 0."""
     flat = features.reshape(-1, features.shape[-1])
+    hidden = np.clip((flat.astype(np.float32) - network.mean) / network.scale, -CLIP, CLIP)
     output = np.empty(len(flat), dtype=np.float32)
     for chunk in row_blocks(len(flat), CHUNK_ROWS):
-        output[chunk] = _forward(network, flat[chunk].astype(np.float32))
+        output[chunk] = _forward(network, hidden[chunk])
     bounded = np.clip(np.nan_to_num(output) * network.shrink, -network.limit, network.limit)
     return np.asarray(bounded.reshape(features.shape[:-1]), dtype=np.float64)
 
 
-def _forward(network: Network, features: Singles) -> Singles:
-    hidden = np.clip((features - network.mean) / network.scale, -CLIP, CLIP)
+def _forward(network: Network, hidden: Singles) -> Singles:
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
         hidden = hidden @ weight
         hidden += bias
         np.maximum(hidden, 0.0, out=hidden)
-    output = np.asarray((hidden @ network.weights[-1] + network.biases[-1])[..., 0])
-    if output.ndim == 1:
-        return output
-    library = np.nan_to_num(features[:, -1]).astype(np.int64)
-    return np.asarray(output[library, np.arange(len(library))])
+    return np.asarray((hidden @ network.weights[-1] + network.biases[-1])[:, 0])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast.analyzer.measurements.convolution import CELL_ROWS, load_samples
+from wavecast.analyzer.measurements.readers import by_library
 from wavecast.analyzer.measurements.samples import Samples
 from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, ConvolutionTiming
 from wavecast.analyzer.work.work import Direction
@@ -87,6 +88,11 @@ def test_layouts_and_libraries(tmp_path: Path) -> None:
         ConvolutionTiming.TENSORRT,
     ]
     assert samples.problems.added_tensors.tolist() == [0.0, 0.0, 1.0]
+    of_cudnn, of_miopen = by_library(samples)
+    assert (of_cudnn.model, of_miopen.model) == ("convolution", "convolution_miopen")
+    assert of_cudnn.problems.timing.tolist() == [ConvolutionTiming.HOST_MEAN, ConvolutionTiming.TENSORRT]
+    assert [gpu.name for gpu in (*of_cudnn.gpus, *of_miopen.gpus)] == ["Tesla T4", "Instinct MI100"]
+    assert [*of_cudnn.gpu.tolist(), *of_miopen.gpu.tolist()] == [0, 0, 0]
 
 
 def test_fallbacks_and_times_of_the_host_are_left_out(tmp_path: Path) -> None:

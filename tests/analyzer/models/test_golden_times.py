@@ -253,6 +253,7 @@ PROBLEMS: Mapping[str, Callable[[], Any]] = {
     "attention_backward": gradients,
     "vector": moves,
     "convolution": convolutions,
+    "convolution_miopen": convolutions,
     "recurrent": layers,
 }
 """By name of the model, and what else tells them apart."""

@@ -146,15 +146,6 @@ def test_nothing_is_corrected_of_which_a_network_knows_nothing() -> None:
     assert correct(network_of(0.3), np.array([[np.nan], [2.0]])).tolist() == pytest.approx([0.0, 0.6])
 
 
-def test_the_last_feature_says_whose_network_of_a_stack_corrects() -> None:
-    first, second = network_of(0.3), network_of(-0.2)
-    of_first_feature = np.array([[[1.0], [0.0]]] * 2, dtype=np.float32)
-    last = np.stack([first.weights[1], second.weights[1]])
-    stack = replace(first, weights=(of_first_feature, last))
-    features = np.array([[2.0, 0.0], [2.0, 1.0], [np.nan, np.nan]])
-    assert correct(stack, features).tolist() == pytest.approx([0.6, -0.4, 0.0])
-
-
 def test_network_keeps_leading_axes() -> None:
     assert correct(network_of(0.3), np.ones((4, 3, 1))).shape == (4, 3)
 

@@ -11,16 +11,19 @@ from wavecast.analyzer import models
 from wavecast.analyzer.measurements.readers import MEASURED, TABLES, find_reader, table_of
 from wavecast.analyzer.models.frame.model import Model, group_of, kind_of
 from wavecast.analyzer.models.frame.problems import as_columns, join_problems, problem_columns, problem_count
+from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.models.registry import (
     OP_MODELS,
     OpModel,
     assign_models,
+    columns_of,
     least_work,
     load_model,
     model_of,
     problems_of,
 )
 from wavecast.analyzer.models.store import read_manifest
+from wavecast.analyzer.prediction.op_models import model_times
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind
 from wavecast.analyzer.work.embedding_dims import EmbeddingDims
@@ -38,7 +41,10 @@ from wavecast.analyzer.work.work import (
     StateRule,
     StateSpaceDims,
 )
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Rate
+from wavecast.specs.match import find_gpu
 
 PRODUCT = MatmulDims(m=64, n=128, k=256)
 PREFILL = AttentionDims(batch=1, heads=8, kv_heads=8, queries=64, keys=64, query_dim=64, value_dim=64)
@@ -131,7 +137,8 @@ def test_a_work_has_the_model_of_its_sizes_and_unit(name: str | None, given: Wor
 
 @pytest.mark.parametrize("name", OP_MODELS)
 def test_every_row_has_a_work_that_it_covers(name: str) -> None:
-    assert name in {case[0] for case in CASES}
+    covered = {case[0] for case in CASES if case[0]}
+    assert name in covered | {OP_MODELS[other].amd for other in covered}
 
 
 @pytest.mark.parametrize("row", OP_MODELS.values(), ids=OP_MODELS)
@@ -180,6 +187,19 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
     assert found == {"matmul": [0, 19], "vector": [21, 22, 23, 24]}
+
+
+def test_convolutions_are_of_the_library_of_each_vendor() -> None:
+    names = ("Instinct MI100", "Tesla V100 SXM2 16GB", "Instinct MI250X (1 GCD)")
+    gpus = [find_gpu(load_catalog(), name) for name in names]
+    rates, library = np.array([Rate.MATRIX_FP16], dtype=object), load_library()
+    found = assign_models([work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True)], rates, library.fitted)
+    assert [item.model for item in found] == ["convolution", "convolution_miopen"]
+    assert [columns_of(item.model, build_fleet(gpus)).tolist() for item in found] == [[1], [0, 2]]
+    assert columns_of("matmul", build_fleet(gpus)).tolist() == [0, 1, 2]
+    together = model_times(found, 1, build_fleet(gpus), library).time_ns[0]
+    alone = [model_times(found, 1, build_fleet([gpu]), library).time_ns[0, 0] for gpu in gpus]
+    assert together.tolist() == alone
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:
