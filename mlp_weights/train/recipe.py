@@ -29,6 +29,8 @@ class Recipe(Generic[P]):
     """Shapes with `Samples.share` below this train the simulator (and the network)."""
     rows_per_gpu: int = 2500
     """At most, for the simulator's fit; the first by `Samples.share`."""
+    by_kind: bool = False
+    """Whether these are the first of every kind of kernel: where one outnumbers all others. Not those of `rows_of`."""
     rows_of: Mapping[str, int] = field(default_factory=dict)
     """The same of each GPU of a chip that has many kernels, and parameters, of its own."""
     points: float = 3000.0
@@ -38,6 +40,8 @@ class Recipe(Generic[P]):
     network_rows_per_gpu: int = 8000
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the correction's layers; empty: no correction."""
+    members: int = 1
+    """Corrections whose mean is taken: off its rows, each says what its start does."""
     limit: float = 0.7
     """Largest correction, natural log."""
     shrink: float | None = None

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.measurements.samples import Samples
-from ...analyzer.models.frame.correction import CLIP, Network
-from ...analyzer.models.frame.model import Model
+from ...analyzer.models.frame.correction import CLIP, Network, mean_network
+from ...analyzer.models.frame.model import Model, kind_of
 from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
 from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
 from ...arrays import Codes, Floats, Mask
@@ -84,7 +84,9 @@ def fit_variant(
     part = 1.0 if start is None else ROWS_FROM_NEAR
     wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
     most = [recipe.rows_of.get(chip_of(gpu), recipe.rows_per_gpu) for gpu in pool.gpus]
-    rows = first_per_gpu(pool, wanted, [int(part * item) for item in most], pool.share)
+    is_many = np.array([chip_of(gpu) in recipe.rows_of for gpu in pool.gpus])[pool.gpu]
+    by = np.where(recipe.by_kind & ~is_many, _place_in_kind(recipe.model, pool), pool.share)
+    rows = first_per_gpu(pool, wanted, [int(part * item) for item in most], by)
     if not len(rows):
         return Variant(excluded=excluded, theta=_start(recipe.model, None, None)[0], network=None)
     problems, floor_us = fill_host_floor(pool, rows)
@@ -102,7 +104,9 @@ def fit_variant(
     # The correction does not speak of sizes that are NaN. Rows off by more than its limit are of other kernels, and
     # would only bend their neighbours: 88 rows of one chip had doubled products of 72 to 216 columns on all.
     known = np.isfinite(sizes).all(axis=1) & (np.abs(residual) <= (np.inf if recipe.keeps_far else recipe.limit))
-    network = train_network(sizes[known], residual[known], weight[known], recipe.hidden, limit=recipe.limit, seed=seed)
+    given = (sizes[known], residual[known], weight[known], recipe.hidden)
+    seeds = range(seed, seed + recipe.members)
+    network = mean_network([train_network(*given, limit=recipe.limit, seed=item) for item in seeds])
     return replace(variant, network=network)
 
 
@@ -161,6 +165,14 @@ def first_per_gpu(pool: Pool, wanted: Mask, limits: Sequence[int], by: Floats) -
         rows = np.flatnonzero(wanted & (pool.gpu == gpu))
         chosen.append(rows[np.argsort(by[rows], kind="stable")[:limit]])
     return np.sort(np.concatenate(chosen))
+
+
+def _place_in_kind(model: Model[Any], pool: Pool) -> Floats:
+    """Return each row's place by share among the rows of its GPU and kind of kernel, and its share."""
+    kind = np.unique(np.stack([pool.gpu, kind_of(model, pool.problems)]), axis=1, return_inverse=True)[1].ravel()
+    order, place = np.lexsort((pool.share, kind)), pool.share.copy()
+    place[order] += np.arange(len(kind)) - np.searchsorted(kind[order], kind[order])
+    return place
 
 
 EPOCHS: Final = 60

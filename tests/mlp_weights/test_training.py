@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from wavecast.analyzer.models.frame.correction import correct, mean_network
 from wavecast.analyzer.models.frame.intervals import (
     GPU_CLASSES,
     GpuClass,
@@ -48,7 +49,7 @@ from wavecast.mlp_weights.train.half_widths import (
     without_twins,
 )
 from wavecast.mlp_weights.train.recipe import find_recipe
-from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
+from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples, train_network
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 
@@ -129,6 +130,31 @@ def test_same_rows_and_seed_give_the_same_weights() -> None:
     assert first.network is not None
     assert second.network is not None
     assert all(np.array_equal(*pair) for pair in zip(first.network.weights, second.network.weights, strict=True))
+
+
+def test_the_mean_of_networks_is_one_network() -> None:
+    features = np.random.default_rng(1).normal(size=(64, 3))
+    given = (features, features.sum(axis=1), np.ones(64), (8, 4))
+    members = [train_network(*given, limit=9.0, seed=seed) for seed in range(3)]
+    expected = np.mean([correct(item, features) for item in members], axis=0)
+    assert correct(mean_network(members), features) == pytest.approx(expected, abs=1e-5)
+    alone = mean_network(members[:1])
+    assert all(np.array_equal(*pair) for pair in zip(alone.weights, members[0].weights, strict=True))
+
+
+def test_rows_may_be_the_first_of_every_kind() -> None:
+    # One row in ten is of nine other kinds, three times as slow: of 20 rows a GPU, they are two or 18.
+    clean = samples()
+    rows = np.arange(len(clean.gpu))
+    slow = dataclasses.replace(clean, measured_ns=np.where(rows % 10 == 0, 3.0, 1.0) * clean.measured_ns)
+    kinds = np.where(rows % 10 == 0, 1 + rows // 10 % 9, 0)
+    model = dataclasses.replace(MODEL, kind=lambda problems: kinds[: problem_count(problems)])
+    recipe, pool = dataclasses.replace(RECIPE, model=model, rows_per_gpu=20, hidden=()), join_samples([slow])
+    thetas = [
+        fit_variant(dataclasses.replace(recipe, by_kind=by_kind), pool, frozenset(), seed=1).theta[0]
+        for by_kind in (False, True)
+    ]
+    assert thetas[1] < thetas[0] - 0.5
 
 
 def test_rows_of_an_excluded_chip_change_nothing() -> None:

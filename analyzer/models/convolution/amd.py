@@ -39,7 +39,7 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
 
 def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the time of one pass, ns, and the tile chosen."""
-    product = product_of(problems, waste=values["amd_stride_waste"], parts_one=True)
+    product = product_of(problems, waste=values["amd_stride_waste"])
     unit = _unit(problems, fleet, values)
     implicit, tile = _implicit(product, unit, fleet, values, choice)
     implicit = implicit * np.where(problems.spatial > 2, values["amd_deep_cost"], 1.0)

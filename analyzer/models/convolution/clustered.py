@@ -124,13 +124,11 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_single = (bytes_of >= 4.0) & ~is_tf32
     is_grouped, is_forward = problems.groups > 1, problems.direction == Direction.FORWARD
     is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
-    product = product_of(_packed(problems, is_single, is_first), waste=0.0)
+    product = product_of(_packed(problems, is_single, is_first), waste=0.0).passing(problems)
     # The data gradient of strided single pixels is a product over y's pixels, the others being 0, which others pass by.
     is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
-    passed = np.where(product.is_data, 0.0, np.maximum(1.0 - problems.taps / problems.stride, 0.0))
-    read_bytes = product.moved_bytes - bytes_of * passed * tensor_elements(problems)[0]
-    made = np.where(is_thin, problems.batch * problems.output_pixels, product.m)
-    product = replace(product, m=made, moved_bytes=read_bytes)
+    thin_m, thin_k = problems.batch * problems.output_pixels, product.source_channels
+    product = replace(product, m=np.where(is_thin, thin_m, product.m), k=np.where(is_thin, thin_k, product.k))
     is_far = problems.dilated_reach > MOST_REACH
     is_fp16 = problems.rate == RATES.index(Rate.MATRIX_FP16)
     is_single = is_single | is_far & product.is_data & is_fp16

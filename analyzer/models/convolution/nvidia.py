@@ -82,12 +82,15 @@ class Setting:
 
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
     """Look up the vector units of every pair."""
+    product = product_of(problems, values["stride_waste"])
+    # Channels lie innermost in half precision since Volta alone (int8's by fours).
+    is_planar = (problems.element_bytes != HALF_BYTES) | is_before_volta(fleet)
     return Setting(
         problems=problems,
         fleet=fleet,
         values=values,
         vector=_vector_unit(problems, fleet, values),
-        vector_product=product_of(problems, waste=values["stride_waste"]),
+        vector_product=product.passing(problems, is_planar),
         gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
     )
 
@@ -203,7 +206,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     # choose well; a layout change around it is added, not overlapped.
     problems, values, fleet = setting.problems, setting.values, setting.fleet
     is_half = problems.element_bytes == HALF_BYTES
-    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], is_half & has_tf32(fleet))
+    has_first = is_half & has_tf32(fleet)
+    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], has_first).passing(problems)
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * product.by_direction(values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
@@ -245,7 +249,7 @@ def conversion_time(setting: Setting) -> Floats:
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
     launches = np.where(is_kept, 2e3, 3e3) * values["launch_us"]
     is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_needed = is_needed & ~multiplies_images(problems) & ~is_one_pixel(problems)
+    is_needed = is_needed & ~multiplies_images(problems, setting.fleet) & ~is_one_pixel(problems)
     return np.where(is_needed, time_ns + launches, 0.0)
 
 
@@ -257,10 +261,15 @@ def copy_time(setting: Setting) -> Floats:
     return time_ns + np.where(problems.copied_elements > 0, 1e3 * values["launch_us"], 0.0)
 
 
-def multiplies_images(problems: ConvolutionProblems) -> Mask:
-    """Say where NCHW images are operands as they lie: weights times pixels, whose rows are whole loads of a thread."""
+def multiplies_images(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
+    """Say where NCHW images are operands as they lie: weights times pixels, whose rows are whole loads of a thread.
+
+    Ampere's copies (`cp.async`) may be half as long (14 x 14 pixels of 16 bits), as an RTX 3090's and 4090's networks
+    show. Hopper's (TMA) may not, as own rows show.
+    """
     is_single = (problems.taps <= 1.0) & (problems.stride <= 1.0) & (problems.groups <= 1.0)
-    return np.asarray(is_single & (problems.output_pixels * problems.element_bytes % CHANNEL_BYTES == 0))
+    load_bytes = np.where(has_tf32(fleet), CHANNEL_BYTES / 2.0, CHANNEL_BYTES)
+    return np.asarray(is_single & (problems.output_pixels * problems.element_bytes % load_bytes == 0))
 
 
 def best_fused(setting: Setting) -> Floats:

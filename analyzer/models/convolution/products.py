@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction
@@ -80,21 +80,28 @@ class Product:
         data, weights = values[f"{name}_data_{what}"], values[f"{name}_weights_{what}"]
         return np.where(self.is_weights, weights, np.where(self.is_data, data, 1.0))
 
+    def passing(self, problems: ConvolutionProblems, is_planar: Mask | bool = False) -> "Product":
+        """Return it without the bytes of pixels of x that no position of a strided filter meets; planar: but whole rows
+        of them, as loads of 32 bytes hold neighbours."""
+        met = np.where(self.is_data, 1.0, np.minimum(problems.taps / problems.stride, 1.0))
+        passed = tensor_elements(problems)[0] * (1.0 - np.where(is_planar, np.sqrt(met), met))
+        return replace(self, moved_bytes=self.moved_bytes - problems.element_bytes * passed)
+
 
 def product_of(
     problems: ConvolutionProblems,
     waste: Floats | float,
     chunk_waste: Floats | float | None = None,
     has_first: Mask | bool = False,
-    parts_one: bool = False,
 ) -> Product:
     """Return the products; both gradients count as that of the data.
 
     A pixel of x meets only 1 / stride of the kernel's positions: a data gradient of stride above 1 is as many products
-    over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste.
+    over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste. Pixels
+    that single positions do not meet stay 0, at no product.
     `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
     positions sum them by chunks: channels * (filled up / channels)^waste. `has_first`: where the library has kernels
-    for the few channels of a network's first layer. `parts_one`: whether single positions leave out pixels that stay 0.
+    for the few channels of a network's first layer.
     """
     is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
     is_weights = problems.direction == Direction.WEIGHT_GRADIENT
@@ -111,11 +118,11 @@ def product_of(
     wide, narrow = np.maximum(summed * problems.taps, c_out), np.minimum(summed * problems.taps, c_out)
     made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
     part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
-    part, least = np.minimum(part, 1.0), 0.0 if parts_one else summed / problems.taps
+    part = np.minimum(part, 1.0)
     return Product(
         m=np.where(is_weights, wide, made),
         n=np.where(is_weights, narrow, np.where(is_data, c_in, c_out)),
-        k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, least)),
+        k=np.where(is_weights, made, summed * problems.taps * part),
         source_channels=np.where(is_weights, 0.0, summed),
         groups=problems.groups,
         is_data=is_data,

@@ -1,11 +1,12 @@
 """What a few measurements of one GPU teach about a model there, and the network that corrects sizes."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Singles, row_blocks
-from ....records import dataclass
+from ....records import dataclass, replace
 from .problems import Problems, problem_columns
 
 LIMIT: Final = 0.7
@@ -112,6 +113,20 @@ class Network:
     """What the output is multiplied by, below 1: part of a correction does not carry over to unseen GPUs."""
     limit: float
     """Largest correction either way, in natural-log units."""
+
+
+def mean_network(members: Sequence[Network]) -> Network:
+    """Return what says the mean of networks of the same features: wider layers, those between block-diagonal."""
+    first, *between, last = zip(*(item.weights for item in members), strict=True)
+    *hidden, output = zip(*(item.biases for item in members), strict=True)
+    units = np.eye(len(members), dtype=np.float32)
+    inner = (np.sum([*map(np.kron, map(np.diag, units), layer)], axis=0) for layer in between)
+    mean = np.asarray(np.concatenate(last) / len(members), dtype=np.float32)
+    return replace(
+        members[0],
+        weights=(np.concatenate(first, axis=1), *inner, mean),
+        biases=(*map(np.concatenate, hidden), np.mean(output, axis=0)),
+    )
 
 
 CLIP = 4.0

@@ -155,8 +155,9 @@ def test_single_pixels_are_multiplied_as_they_lie_where_rows_of_pixels_are_whole
         last = times(replace(dims, is_channels_last=True), gpu, Rate.MATRIX_FP16)
         return float((times(dims, gpu, Rate.MATRIX_FP16) / last)[0])
 
-    assert extra(56) == 1.0
-    assert min(extra(14), extra(57), extra(56, stride=2)) > 1.2
+    # 14 x 14 pixels are loads of 8 bytes.
+    assert extra(56) == extra(14) == 1.0
+    assert min(extra(7), extra(57), extra(56, stride=2)) > 1.2
 
 
 def test_tf32_kernels_write_nchw_themselves_where_channels_come_by_fours() -> None:
@@ -448,6 +449,17 @@ def test_whose_data_gradients_in_bf16_have_an_implicit_kernel(
     dims = convolution(c_in=channels, c_out=channels, groups=groups, direction=Direction.INPUT_GRADIENT)
     ratio = times(dims, on(name), Rate.MATRIX_BF16) / times(dims, on(name), Rate.MATRIX_FP16)
     assert (ratio[0] > 3.0) == is_slower
+
+
+def test_single_positions_pass_by_pixels_that_they_do_not_meet() -> None:
+    gradient = convolution(64, 1024, 1024, 28, 1, 2, direction=Direction.INPUT_GRADIENT)
+    assert product(gradient).k == 1024 / 4
+    assert times(gradient, V100)[0] < 0.6 * times(replace(gradient, stride=(1, 1), output_size=(28, 28)), V100)[0]
+    problems = problems_of_dims([convolution(kernel=1, stride=2)], [Rate.MATRIX_FP16])
+    x, y, weights = tensor_elements(problems)
+    whole = product_of(problems, waste=0.0)
+    assert whole.passing(problems).moved_bytes == pytest.approx(2 * (x / 4 + y + weights))
+    assert whole.passing(problems, is_planar=True).moved_bytes == pytest.approx(2 * (x / 2 + y + weights))
 
 
 def test_strided_data_gradients_of_few_channels_fill_their_tiles() -> None:
