@@ -39,7 +39,7 @@ that an H100 and an H200 share: 0.10 and 0.12."""
 IMPOSSIBLE_RATIO: Final = 10.0
 """Under its bound by this a time is no matter of an op's formula, of fewer bits, or of zeros."""
 SLOW_RATIO: Final = 100.0
-"""Over its bound and what it takes beside its work: of recordings at most a quarter of the time is in such kernels."""
+"""Over its bound and what it takes beside its work: of recordings at hand at most a tenth of the time is in such."""
 IMPOSSIBLE_SHARE: Final = 0.5
 """Of the GPU time but communication, which waits."""
 

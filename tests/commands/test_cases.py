@@ -310,3 +310,9 @@ def test_a_duration_past_a_wait_for_the_device_ends_there(begun: float, analyzed
 def test_a_long_kernel_that_nothing_waits_for_keeps_its_duration(analyzed: Any) -> None:
     first = event("cuda_runtime", "cudaDeviceSynchronize", 1e9 + 1, 2)
     assert iteration_us(analyzed([first, *products(9), *product(9, 1e9 + 960, dur=1.6e4)])) > 1.6e4
+
+
+def test_a_comma_among_the_digits_of_a_number_of_gpus_is_refused(run: Any) -> None:
+    result = run("scale", "samples/gpt2_small-training-bf16-b4-shapes.json.gz", "--to", "h100-sxm", "--gpus", "1,024")
+    assert result.exit_code == 2
+    assert "'024': expected a number of GPUs" in result.stderr
