@@ -19,11 +19,9 @@ from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, Assignment, assign_models
-from ..models.vector.problems import VectorKernel, VectorProblems
 from ..work import Work, work_of
-from ..work.row_kernels import RowKernel
+from ..work.kernel_names import with_kernel
 from ..work.table import WorkTable
-from ..work.work import RowDims
 from .fx_graph import FxNode, OpCall, calls_of
 from .samples import Samples, TableColumn, gpus_of, read_table
 from .table_columns import MAX_SIZE
@@ -37,6 +35,9 @@ NODE_COLUMNS: Final = (
     *("measured_fw_ms", "suspect", *(f"pred_{name}_fw_ms" for name in PEERS)),
 )
 NS_PER_MS: Final = 1e6
+FRAMEWORK: Final = "torch 2.1.0"
+LATER_FRAMEWORK: Final = {"Instinct MI100": "torch 2.4.0"}
+"""What measured a GPU where it was another: among its softmax's recorded kernels are those of torch 2.4."""
 _FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
 
 TableRow = Mapping[str, Any]
@@ -49,6 +50,7 @@ class FxNetwork:
     nodes: tuple[FxNode, ...]
     layer: range
     """The nodes of that layer."""
+    framework: str | None = None  # as a trace names what measured it
 
 
 def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
@@ -60,7 +62,8 @@ def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
 def _network(rows: list[TableRow], path: Path) -> FxNetwork:
     rows.sort(key=lambda row: int(row["idx"]))
     nodes = tuple(_node(row, path) for row in rows)
-    return FxNetwork(nodes=nodes, layer=layer_of(nodes))
+    framework = LATER_FRAMEWORK.get(rows[0]["gpu"], FRAMEWORK)
+    return FxNetwork(nodes=nodes, layer=layer_of(nodes), framework=framework)
 
 
 def _node(row: TableRow, path: Path) -> FxNode:
@@ -185,9 +188,6 @@ def _samples(found: Assignment, rows: Sequence[MeasuredNode], rates: Any, catalo
 
 def _event_timed(problems: Problems) -> Problems:
     known = {name: value for name, value in EVENT_TIMED.items() if hasattr(problems, name)}
-    if isinstance(problems, VectorProblems):  # torch 2.1 measured them, which holds no long row in registers
-        is_held = problems.kind == VectorKernel.HELD_SOFTMAX
-        problems = replace(problems, kind=np.where(is_held, VectorKernel.SOFTMAX, problems.kind))
     return replace(problems, **{name: np.full_like(getattr(problems, name), value) for name, value in known.items()})
 
 
@@ -198,7 +198,7 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
     seen = set()
     for key, network in read_nodes(data / NODES).items():
         for node, call in _single_calls(network):
-            row, work = row_of[*key, node.name], _of_older_torch(work_of(call.op, call.signature))
+            row, work = row_of[*key, node.name], work_of(call.op, call.signature)
             time_ns = float(table["measured_fw_ms"][row]) * NS_PER_MS
             identity = (key[0], call)
             if work is None or time_ns <= 0 or table["suspect"][row] or identity in seen:
@@ -208,17 +208,10 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
             yield MeasuredNode(
                 gpu=str(key[0]),
                 family=f"{FAMILIES.get(node.op_name, OTHER_FAMILY)} (of networks)",
-                work=work,
+                work=with_kernel(work, "", network.framework),
                 time_ns=time_ns,
                 peers_ns={peer: value if value > 0 else np.nan for peer, value in peers.items()},
             )
-
-
-def _of_older_torch(work: Work | None) -> Work | None:
-    """Return a lookup as torch 2.1 ran it, which measured these rows: by the kernel that gathers element by element."""
-    if work is None or not isinstance(work.dims, RowDims) or work.dims.kernel is not RowKernel.GATHER_ROWS:
-        return work
-    return replace(work, dims=replace(work.dims, kernel=None))
 
 
 def _single_calls(network: FxNetwork) -> Iterator[tuple[FxNode, OpCall]]:

@@ -51,6 +51,8 @@ generations, counted as two that move five, 89-93 %, as copies do."""
 IN_LAYERS: Final = ("add", "add3", "silu")
 """What profilers saw in a layer, where the kernel before wrote an operand (the other of `add` was used before that: as
 many bytes passed since); other rows repeat one call."""
+HOLDING: Final = "SoftMaxForwardSmem"
+"""Of the kernel that keeps a row in shared memory (MI100's, of whole vectors): nearest to the one by registers."""
 CUT_US: Final = 0.5
 """What whole microseconds, as vidur's profiler counts them, cut off a kernel on average: added again."""
 HOST_RATIO: Final[Mapping[str, float]] = {
@@ -142,6 +144,8 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
     is_event = table["timing"].astype(str) == "event_min5"
     kind = _lookup(KINDS, op)
     kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = VectorKernel.TOKEN_GELU
+    if "kernel" in table:
+        kind[np.char.find(table["kernel"].astype(str), HOLDING) >= 0] = VectorKernel.HELD_SOFTMAX
     return problems_from(
         VectorProblems,
         len(op),

@@ -18,10 +18,9 @@ from ...records import dataclass, replace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work
-from ..work.attention import with_kernel
 from ..work.collective import with_implementation
 from ..work.communication import CollectiveDims
-from ..work.kernel_names import family_of_kernel, rate_of_work
+from ..work.kernel_names import family_of_kernel, rate_of_work, with_kernel
 from ..work.lookup import WorkLookup, choose_explained
 from ..work.table import WorkTable, tabulate
 

@@ -4,21 +4,14 @@ A causal mask halves what a kernel must compute; torch counts the full matrix, a
 models know causality from the arguments. Forward: QKᵀ and PV; backward: the scores again and four gradients.
 """
 
-import re
 from math import prod
-from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from ...records import dataclass, replace
+from ...records import dataclass
 from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
-from .kernel_names import attention_of_kernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import AttentionDims, Direction, Family, Work
-
-_OLD_KERNEL: Final = re.compile(r"_sm[567]\d")
-"""Memory-efficient kernels compiled for GPUs before Ampere."""
-_TORCH_VERSION: Final = re.compile(r"torch (\d+)\.(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,38 +79,6 @@ def attention_work(signature: Signature, layout: _Layout) -> Work:
         is_matrix=True,
         dims=dims,
     )
-
-
-def with_kernel(work: Work, kernel_name: str, framework: str | None) -> Work:
-    """Return an attention's work with the kernel that its recorded name gives away ("": none), and by which PyTorch.
-
-    Other work comes back as it is.
-    """
-    if not isinstance(work.dims, AttentionDims):
-        return work
-    recorded = attention_of_kernel(kernel_name) if kernel_name else None
-    kernel = work.dims.kernel if recorded is None else recorded
-    is_half = work.dtype in ("float16", "bfloat16")
-    if kernel is AttentionKernel.EFFICIENT and is_half and not work.dims.has_mask and _OLD_KERNEL.search(kernel_name):
-        kernel = AttentionKernel.FLASH2  # which the GPU lacked: where it exists, PyTorch would have run it
-    dims = replace(work.dims, kernel=kernel, prefers_cudnn=prefers_cudnn(framework))
-    return replace(work, dims=dims)
-
-
-def prefers_cudnn(framework: str | None) -> bool:
-    """Say whether a version of PyTorch puts cuDNN's attention first where it exists.
-
-    2.5.0 did (taken back in 2.5.1 for wrong results), 2.9 does (pull request 162073), 2.10 asks for a newer cuDNN than
-    its wheels hold, later wheels hold it (transformers pull request 48163 has the history).
-
-    >>> prefers_cudnn("torch 2.5.1+cu124"), prefers_cudnn("torch 2.9.0")
-    (False, True)
-    """
-    found = _TORCH_VERSION.search(framework or "")
-    if found is None:
-        return False
-    version = tuple(int(part) for part in found.groups())
-    return version == (2, 5, 0) or version[:2] == (2, 9) or version >= (2, 11, 0)
 
 
 def _dims(

@@ -9,9 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ...records import replace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Rate
-from .work import Family, Work
+from .row_kernels import RowKernel
+from .work import AttentionDims, Family, RowDims, TokenKernel, Work
 
 if TYPE_CHECKING:
     from ...formats.trace.tables import Meta
@@ -20,6 +22,9 @@ _XLA: Final = r"^(?:loop|input|wrapped|transpose|concatenate|scatter|copy|sort)_
 """Begins the names of kernels that XLA generates itself, by how it writes their loops; what they compute follows."""
 _CONVOLUTION: Final = r"(?-i:(?<![A-Za-z])[cC]onv|(?<=[a-z0-9])Conv|(?<![A-Za-z])CONV)(?-i:olution|olve|(?![a-z]))"
 """The word: not a part of `convert` or `IsConvertible`."""
+_TORCH_VERSION: Final = re.compile(r"torch (\d+)\.(\d+)(?:\.(\d+))?")
+_OLD_KERNEL: Final = re.compile(r"_sm[567]\d")
+"""Memory-efficient kernels compiled for GPUs before Ampere."""
 
 
 @lru_cache(maxsize=3)
@@ -105,3 +110,44 @@ def rate_of_work(name: str, work: Work | None, meta: Meta) -> Rate | None:
         precision = meta.precision
         is_tf32 = bool(precision.matmul_tf32 if work.family is Family.MATMUL else precision.cudnn_tf32)
     return Rate.MATRIX_TF32 if is_tf32 else Rate.MATRIX_FP32
+
+
+def with_kernel(work: Work, kernel_name: str, framework: str | None) -> Work:
+    """Return work with the kernel that its recorded name gives away ("": none), and that this version of PyTorch ran.
+
+    Before 2.4 softmax read rows that no warp holds three times (pull request 122970 keeps them in shared memory, 144679
+    in registers, since 2.7); before 2.8 rows were gathered element by element (151917). Of no known version: today's.
+    """
+    version, dims = torch_version(framework), work.dims
+    if version and isinstance(dims, RowDims):
+        if work.family is Family.SOFTMAX and dims.kernel is None and version < (2, 4):
+            return replace(work, dims=replace(dims, token_kernel=TokenKernel.SOFTMAX))
+        if dims.kernel is RowKernel.GATHER_ROWS and version < (2, 8):
+            return replace(work, dims=replace(dims, kernel=None))
+    if not isinstance(dims, AttentionDims):
+        return work
+    recorded = attention_of_kernel(kernel_name) if kernel_name else None
+    kernel = dims.kernel if recorded is None else recorded
+    is_half = work.dtype in ("float16", "bfloat16")
+    if kernel is AttentionKernel.EFFICIENT and is_half and not dims.has_mask and _OLD_KERNEL.search(kernel_name):
+        kernel = AttentionKernel.FLASH2  # which the GPU lacked: where it exists, PyTorch would have run it
+    return replace(work, dims=replace(dims, kernel=kernel, prefers_cudnn=prefers_cudnn(framework)))
+
+
+def torch_version(framework: str | None) -> tuple[int, ...]:
+    """Return the version in `torch 2.4.0; cuda 12.4`; nothing where there is another framework."""
+    found = _TORCH_VERSION.search(framework or "")
+    return tuple(int(part or 0) for part in found.groups()) if found else ()
+
+
+def prefers_cudnn(framework: str | None) -> bool:
+    """Say whether a version of PyTorch puts cuDNN's attention first where it exists.
+
+    2.5.0 did (taken back in 2.5.1 for wrong results), 2.9 does (pull request 162073), 2.10 asks for a newer cuDNN than
+    its wheels hold, later wheels hold it (transformers pull request 48163 has the history).
+
+    >>> prefers_cudnn("torch 2.5.1+cu124"), prefers_cudnn("torch 2.9.0")
+    (False, True)
+    """
+    version = torch_version(framework)
+    return version == (2, 5, 0) or version[:2] == (2, 9) or version >= (2, 11, 0)

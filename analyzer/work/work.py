@@ -126,11 +126,12 @@ class ConvolutionDims:
 
 
 class TokenKernel(StrEnum):
-    """Name a kernel of serving libraries that has one block per token."""
+    """Name a kernel that has one block per token: of serving libraries, and an older PyTorch's."""
 
     NORM = "TOKEN_NORM"
     GATED = "TOKEN_GATED"
     ROPE = "TOKEN_ROPE"
+    SOFTMAX = "SOFTMAX"  # PyTorch's before 2.4: a block per row that no warp holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class RowDims:
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
-    token_kernel: TokenKernel | None = None  # of a serving library; None: PyTorch's
+    token_kernel: TokenKernel | None = None  # None: PyTorch's of today
     is_by_list: bool = False  # a thread or a warp walks over each of many short lists, and waits for memory
 
 

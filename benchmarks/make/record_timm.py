@@ -41,8 +41,8 @@ from wavecast.analyzer.questions.score.throughput import (
     HALF_ATTENTION_BEFORE,
     OLDEST_TORCH,
     read_networks,
-    torch_version,
 )
+from wavecast.analyzer.work.kernel_names import torch_version
 from wavecast.errors import WavecastError
 from wavecast.formats.trace.codec import encode
 from wavecast.formats.trace.column import build_table

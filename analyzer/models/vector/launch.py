@@ -25,7 +25,8 @@ HALF_BYTES, VECTOR_BYTES = 2.0, 16.0
 """The widest load, which softmax by blocks uses whatever the format."""
 NORM_WARPS: Final = 4.0
 UNROLLED_STEPS: Final = 4.0
-"""The compiler unrolls loops by this; lanes that end layer norm's early make their warp run the remainder loop too."""
+"""CUDA's compiler unrolls loops by this; lanes that end layer norm's early make their warp run the remainder loop too.
+AMD's does not."""
 ROOMY_COLUMNS: Final = 5120
 """Over which a thread that keeps its part of a row in registers has more than 32: half of them fit (H100)."""
 HELD_GRADIENTS: Final = 512
@@ -127,7 +128,8 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
-        wider = (wide.threads, first + each * wide.steps, wide_work, wide.passed)
+        held = np.where(kind == VectorKernel.HELD_SOFTMAX, shared["amd_held_ratio"], 1.0)
+        wider = (wide.threads, held * (first + each * wide.steps), wide_work, wide.passed)
         threads, latency, work, passed = (
             np.where(is_wide, there, here) for there, here in zip(wider, (threads, latency, work, passed), strict=True)
         )
@@ -163,20 +165,23 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns, vector, warp)), threads)
     steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
     vectors = columns / VECTOR_ELEMENTS
-    is_ragged = is_norm & (steps > 1.0) & (vectors % warp != 0.0)
+    is_ragged = is_norm & (warp == WARP) & (steps > 1.0) & (vectors % warp != 0.0)
     again = np.where(is_ragged & (steps % UNROLLED_STEPS == 0.0), UNROLLED_STEPS - 1.0, 0.0)
-    whole = np.floor(columns / (vector * threads))
-    tail = np.ceil(columns / threads - vector * whole)
+    # Rows that begin between two places of 16 bytes are read up to the next one before, by a step of its own.
+    aligned = np.gcd(columns.astype(np.int64), vector.astype(np.int64)) / np.floor(vector)
+    rests = columns, np.maximum(columns - threads + vector / 2.0, 0.0)
+    wholes = [np.floor(rest / (vector * threads)) for rest in rests]
+    tails = (np.ceil(rest / threads - vector * whole) for rest, whole in zip(rests, wholes, strict=True))
+    even, odd = (whole + np.ceil(tail / UNROLLED_STEPS) for tail, whole in zip(tails, wholes, strict=True))
+    whole, waits = (aligned * a + (1.0 - aligned) * b for a, b in (wholes, (even, odd + 1.0)))
     passed = columns / (threads * np.where(is_softmax, vector, span))
-    padded = next_power(columns)
-    row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
+    padded, vectors_row = next_power(columns), vector * threads * whole
+    row = np.where(is_warp, padded, vectors_row + tail_ratio * (columns - vectors_row))
     held = np.where(is_norm, problems.rows * VECTOR_ELEMENTS * warp * np.ceil(vectors / warp), problems.elements)
     worked = held * (1.0 + again / np.maximum(steps, 1.0))
     later = np.maximum(worked - FIRST_QUANTIZED, 0.0) * (kind == VectorKernel.QUANTIZE)
     worked = worked - (1.0 - TURN_AGAIN) * later
-    steps = np.where(
-        is_softmax, np.where(is_warp, padded / WARP, whole + np.ceil(tail / UNROLLED_STEPS)), steps + again
-    )
+    steps = np.where(is_softmax, np.where(is_warp, padded / WARP, waits), steps + again)
     is_crowded = (kind == VectorKernel.HELD_SOFTMAX) & (columns > ROOMY_COLUMNS)
     return BlockShape(
         threads=np.where(is_crowded, 2.0, 1.0) * threads,
@@ -199,7 +204,7 @@ def _softmax_threads(columns: Floats, vector: Floats, warp: float) -> Floats:
     if warp > WARP:
         return np.full(columns.shape, 1024.0)
     most = np.where(columns > VERY_LONG_ROW, 1024.0, 512.0)
-    return np.asarray(np.clip(next_power(columns / vector) / 2.0, 128.0, most))
+    return np.asarray(np.clip(next_power(np.floor(columns / vector / 2.0)), 128.0, most))
 
 
 def _by_name(part: str, shared: Mapping[str, float]) -> Floats:

@@ -67,13 +67,14 @@ hundreds of cycles each, as `membench` has them (500-650 from DRAM); a layer nor
 membench's: small kernels of a graph come every 1.34 us on A100 and 0.94 on L40, of which a load out of L2 is some 430
 cycles. `index_instructions`: an integer multiply-add takes two slots (64 lanes), and each division a comparison and a
 branch; the value was seen to suit H100. `profiler_us`: by H100's traces, as `measurements/vector.py` says, and of all
-GPUs: it is the software's. `half_softmax_ratio`, `half_norm_ratio`, `flushed_us` and `held_softmax`: H100's rows in
-sight, no other has any: after a flush of L2 kernels of any size start two loads from DRAM later, of a page table and of
+GPUs: it is the software's. `half_softmax_ratio`, `half_norm_ratio` and `flushed_us`: H100's rows in sight, no other
+has any: after a flush of L2 kernels of any size start two loads from DRAM later, of a page table and of
 code. A layer norm's step is two loads and Welford's update between. `dies_us`: kernels of a graph come every 2.1 us on
 B200 and GB200 and 1.8 on B300, whose two dies start and end together, 1.4 on H100; quantising takes 0.3 us longer.
 `quantize_floor_us`: one starts every 1.3 to 1.4 us on H100, L40S and RTX PRO 6000, at 1.75 to 2.6 GHz.
 `blackwell_quantize_ratio`: in L2, 26 instructions an element on B200 and B300, under 18 on H100. Gathers wait for an
-index, then for a row (T4 in sight). `softmax_tail_ratio`: MI100's rows, all tail, would have 3, the others' 1.2. Large
+index, then for a row (T4 in sight). `softmax_step_cycles`: a load in each of three readings. `held_softmax`: H100's
+instructions suit MI100's rows too (in sight), where a block takes twice the cycles (`amd_held_ratio`). Large
 copies reach 0.92 of the datasheet on V100, 0.85 to 0.89 on A100, 0.87 to 0.91 on Hopper. `hot_latency_ratio` starts
 under 1, its bound. `wide_l2_bytes_per_cycle_per_sm` (since A100, beside HBM): own rows of 2 to 34 MB, 20 to 22 in fits
 that see them. `written_l2_ratio`, `switched_us`: half of the networks recorded on H100 and H200, where kernels of 8 to
@@ -115,7 +116,7 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     resident = np.clip(single(fleet.threads_per_sm) // single(launch.threads), 1.0, gpu_physics.MAX_BLOCKS_PER_SM)
     first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
     late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
-    miss = _miss(np.minimum(late, moved * per_hot_byte))
+    miss = _miss(np.minimum(late, (moved - single(problems.written_bytes / 2.0)) * per_hot_byte))
     dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
     filled = single(np.maximum(dram / gpu_physics.fill_ratio(fleet), 1e6 / fleet.bandwidth_bytes_per_s))
     missed = (single(problems.read_bytes) + again * miss) * cold + single(problems.written_bytes) * evicted

@@ -28,7 +28,8 @@ class VectorKernel(IntEnum):
     ROW_NORM = 1
     """PyTorch's layer norm: a block of 128 threads per row, data read twice."""
     SOFTMAX = 2
-    """PyTorch's softmax: a warp per row up to 1,024 columns, else a block per row that reads it three times."""
+    """PyTorch's softmax: a warp per row up to 1,024 columns, else a block per row that reads it three times (of
+    rows of 9,216 columns at most before torch 2.4 alone)."""
     REDUCTION = 3
     GATHER = 4
     """PyTorch's row gather: index arithmetic per element."""
@@ -47,7 +48,8 @@ class VectorKernel(IntEnum):
     LIST = 12
     """PyTorch's loop over lists of tensors: a block walks over 65,536 elements of one."""
     HELD_SOFTMAX = 13
-    """PyTorch's softmax since 2.5: a block of 1,024 threads keeps a row in registers, up to nine elements each."""
+    """PyTorch's softmax since 2.7: a block of 1,024 threads keeps a row in registers, up to nine elements each; since
+    2.4 in shared memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

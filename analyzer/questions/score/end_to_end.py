@@ -60,7 +60,7 @@ def build_trace(network: FxNetwork, layer_count: int, *, name: str, batch: int, 
         signature=[signature_code[call.signature] for call in calls],
     )
     work = Workload(name=name, mode="training" if mode == "train" else "inference", batch_size=batch)
-    meta = Meta(capture="shapes", has_shapes=True, workload=work)
+    meta = Meta(capture="shapes", framework=network.framework, has_shapes=True, workload=work)
     return Trace(meta=meta, strings=names, signatures=signatures, ops=ops), unknown
 
 

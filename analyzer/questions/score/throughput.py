@@ -29,6 +29,7 @@ from ...iteration.report import GpuPrediction
 from ...measurements.samples import MeasurementTable, pick, read_table as read_columns
 from ...models.library import Library
 from ...whatif.scenario import Scenario
+from ...work.kernel_names import torch_version
 from .end_to_end import split_of
 from .report import ThroughputRow
 from .rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
@@ -250,7 +251,7 @@ def _read_rows(
         found.setdefault(archive, {}).setdefault((kept["model"][row], layout), []).append(
             MeasuredThroughput(
                 gpu=find_gpu(load_catalog(), kept["gpu"][row]),
-                software=_framework(kept["software"][row]),
+                software=kept["software"][row].split(";", 1)[0],
                 is_compiled=bool(kept["compile"][row]),
                 batch=int(kept["batch_per_gpu"][row]),
                 sample_ns=NS_PER_S / float(kept["samples_per_s"][row]),
@@ -263,17 +264,6 @@ def _is_same(network: ListedNetwork | None, image_size: float, params_m: float) 
     if network is None or network.image_size != image_size:
         return False
     return abs(params_m - network.params_m) < PARAMS_WITHIN_M
-
-
-def _framework(software: str) -> str:
-    return software.split(";", 1)[0]
-
-
-def torch_version(software: str | None) -> tuple[int, ...]:
-    """Return the version in `torch 2.4.0; cuda 12.4`; nothing where there is another framework."""
-    name, _, version = _framework(software or "").partition(" ")
-    parts = version.split(".")[:2]
-    return tuple(map(int, parts)) if name == "torch" and all(map(str.isdecimal, parts)) else ()
 
 
 def _row(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput | None) -> ThroughputRow:

@@ -383,6 +383,7 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
         "bytes_written": [1048576.0, 131072.0, None, 4096.0, 256.0],
         "timing": ["event_min5", "profiler_median", "profiler_median", "graph_mean", "event_min5"],
         "source": ["neusight", "vidur", "vidur", "aiconfigurator/trtllm/1.3.0rc20", "neusight"],
+        "kernel": ["cunn_SoftMaxForwardSmem<4, float>", None, None, None, None],
         "suspect": [False, False, False, False, True],
     }
     (tmp_path / "ops").mkdir()
@@ -390,7 +391,7 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
     (samples,) = load_samples(tmp_path)
     found = samples.problems
     assert found.kind.tolist() == [
-        VectorKernel.SOFTMAX,
+        VectorKernel.HELD_SOFTMAX,
         VectorKernel.TOKEN_GELU,
         VectorKernel.GATHER_SHARD,
         VectorKernel.QUANTIZE_DYNAMIC,
@@ -439,6 +440,12 @@ def test_a_warp_takes_several_short_rows_of_a_softmax_and_few_blocks_hold_long_o
     cases += [(held, 1 << 14, 5120, 4), (held, 1 << 14, 5121, 4)]
     short, wide, single, half, roomy, crowded = (time_on(problem(*case), "H100 SXM5 80GB") for case in cases)
     assert (short < 0.3 * wide, half > 1.1 * single, crowded > 1.2 * roomy) == (True, True, True)
+
+
+def test_rows_of_a_softmax_that_begin_between_two_vectors_take_a_step_more() -> None:
+    even, odd = (time_on(problem(VectorKernel.SOFTMAX, 1 << 16, count), "Tesla T4") for count in (3072, 3073))
+    nearly = time_on(problem(VectorKernel.SOFTMAX, 1 << 16, 3076), "Tesla T4")
+    assert (odd > 1.03 * even, nearly < odd) == (True, True)
 
 
 def test_gradients_of_long_rows_fill_a_warps_registers_and_rows_of_halves_take_less_work() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import work_of
-from wavecast.analyzer.work.attention import prefers_cudnn, with_kernel
+from wavecast.analyzer.work.kernel_names import prefers_cudnn, with_kernel
 from wavecast.analyzer.work.work import AttentionDims, Direction
 from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 from wavecast.specs.attention_kernels import AttentionKernel

@@ -29,10 +29,10 @@ from wavecast.analyzer.questions.score.throughput import (
     read_networks,
     read_recordings,
     score_throughput,
-    torch_version,
 )
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.kernel_names import torch_version
 from wavecast.benchmarks.make.accuracy import describe_accuracy, read_score_json, timm_sheet
 from wavecast.errors import InputError
 from wavecast.formats.trace.tables import Trace
@@ -201,7 +201,13 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "version"),
-    [("torch 2.4.0; cuda 12.4", (2, 4)), ("torch 1.13", (1, 13)), ("mxnet 1.9", ()), ("torch nightly", ()), (None, ())],
+    [
+        ("torch 2.4.0; cuda 12.4", (2, 4, 0)),
+        ("torch 1.13", (1, 13, 0)),
+        ("mxnet 1.9", ()),
+        ("torch nightly", ()),
+        (None, ()),
+    ],
 )
 def test_versions_of_torch(text: str | None, version: tuple[int, ...]) -> None:
     assert torch_version(text) == version
