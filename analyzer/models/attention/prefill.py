@@ -14,8 +14,10 @@ whose kernel runs (`kernels.py`). Before Hopper's instructions operands go from 
 same rate on every multiprocessor: half-rate units (GeForce) hide these loads, those of A100 do not. Extra passes are
 kernels of their own beside the attention, which write the cache (TensorRT-LLM also rotates queries and keys): they
 stream tensors that are partly in L2. TensorRT-LLM starts one kernel more on Hopper, and on Blackwell but for encoders,
-as the shortest calls of five chips show. Its 16-bit kernels of wide heads on Blackwell of consumers compute whole tiles
-of 128 keys: RTX PRO 6000, in sight, takes 15 us for 1 to 128 tokens of dim 128, where L40S takes 10 to 14.
+as the shortest calls of five chips show. Nor has an encoder on Blackwell of data centres a pass beside it: with one it
+came out 20 to 30 % too long, and L40S's beyond its L2 a third too short, as both shared its bytes. Its 16-bit kernels
+of wide heads on Blackwell of consumers compute whole tiles of 128 keys: RTX PRO 6000, in sight, takes 15 us for 1 to
+128 tokens of dim 128, where L40S takes 10 to 14.
 """
 
 from typing import Final
@@ -310,14 +312,15 @@ def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Flo
 def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
     """Return the attention's own DRAM time, and that of the kernels beside it with what none hides."""
     dims, width = p.query_dim + p.value_dim, operand_bytes(p)
-    query_bytes = p.batch * p.heads * p.queries * dims * width
-    keys = p.batch * p.kv_heads * p.keys * dims
-    own = query_bytes + keys * p.kv_bytes
-    rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
+    queries, keys = p.batch * p.heads * p.queries * dims, p.batch * p.kv_heads * p.keys * dims
+    own = queries * width + keys * p.kv_bytes
+    # Reads 16 bits, writes what the kernel takes; `queries`, which counts results too, stands for both.
+    rotated = v["extra_passes"] * (queries * (2.0 + width) / 2.0 + keys * (2.0 + p.kv_bytes)) / 2.0
     paged = np.where(p.kernel == AttentionKernel.PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
     scores = SCORE_PASSES * SCORE_BYTES * p.batch * p.heads * p.queries * p.keys
     extra = np.where(kernels.is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
-    extra = extra * np.where((p.is_causal == 1) | ~kernels.is_trtllm(p), 1.0, v["encoder_extra_ratio"])
+    encoder_ratio = np.where(has_tensor_memory(fleet), 0.0, v["encoder_extra_ratio"])
+    extra = extra * np.where((p.is_causal == 1) | ~kernels.is_trtllm(p), 1.0, encoder_ratio)
     miss = miss_ratio(own + extra, fleet, v)
     own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
     ns_per_byte = 1e9 / kernels.dram_bytes_per_s(fleet, v)

@@ -159,6 +159,16 @@ def test_wide_heads_on_blackwell_of_consumers_take_whole_tiles() -> None:
     assert one[1] < 0.9 * many[1]
 
 
+def test_encoders_on_blackwell_of_data_centres_have_no_pass_beside_them() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("B200 SXM (HGX, 180GB)", "H100 SXM5 80GB", "L40S")])
+    given = problems(kernel=int(AttentionKernel.TENSORRT_LLM), batch=512.0, is_causal=np.array([0, 1]))
+    values = prior_values(PREFILL.parameters, len(fleet.gpus))
+    more = values | {"extra_passes": 2.0 * values["extra_passes"]}
+    pair = take_problems(given, (slice(None), None))
+    once, twice = (PREFILL.simulate(pair, fleet, item, None).time_ns for item in (values, more))  # type: ignore[arg-type]
+    assert (twice > 1.001 * once).tolist() == [[False, True, True], [True, True, True]]
+
+
 def test_the_correction_speaks_of_measured_kinds_alone() -> None:
     kernels = np.array([AttentionKernel.PAGED, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
     sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes
