@@ -14,8 +14,8 @@ from ....arrays import Codes, Floats, Mask, Rows, Singles, fourth, single
 from ..frame.parameters import Values
 from .feed import ALIGNED_BYTES, aligned_bytes, segment_s, split_us
 from .limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles, traffic_of
-from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
-from .problems import MatmulProblems
+from .menus import FULL_SIDE, LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
+from .problems import MatmulKernel, MatmulProblems
 
 MILLISECONDS: Final = np.float32(1e3)
 NEVER: Final = 1e4
@@ -24,6 +24,10 @@ ONE: Final = single(1.0)
 NONE: Final = single(0.0)
 LEAST_UNALIGNED_SIDE: Final = 64.0
 """Hopper's library has no smaller tiles for operands off 16-byte boundaries, but for batches of the smallest."""
+FILLED_WAVES: Final = 2.0
+"""Of 128 x 128 tiles, from which on libraries before Hopper's take none narrower for plain operands: the best of all
+would leave less of the last wave idle than products there do. Of 1, 2 and 3, what left-out A100, GA102 and L40S like
+best, by shapes that train."""
 LEAST_PARTS: Final = 2.0
 BELOW: Final = np.float32(0.9999)
 """On a bound, so that rounding does not lift it over the score."""
@@ -87,11 +91,15 @@ def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Colu
     """Return each tile whole."""
     period_ms = 1e3 / machine.clock_hz
     found, is_unaligned = [], aligned_bytes(p) < ALIGNED_BYTES
+    fills = np.ceil(p.m / FULL_SIDE) * np.ceil(p.n / FULL_SIDE) * p.batch >= FILLED_WAVES * machine.sm_count
+    fills = fills & (np.minimum(p.m, p.n) > WASTED_SIDE) & (p.kind == MatmulKernel.PLAIN)
+    fills = fills & ~machine.is_async & ~machine.is_amd
     for (height, width), resident in zip(TILES.tolist(), RESIDENT.tolist(), strict=True):
         is_wasted = ((height > WASTED_SIDE) & (p.m <= height / 2.0)) | ((width > WASTED_SIDE) & (p.n <= width / 2.0))
         is_wasted |= _is_skinny(p.m, height) | _is_skinny(p.n, width)
         if min(height, width) < LEAST_UNALIGNED_SIDE and is_unaligned.any():
             is_wasted = is_wasted | (is_unaligned & machine.is_async)
+        is_wasted = is_wasted | (fills & (min(height, width) < FULL_SIDE))
         cycles, step, epilogue = tile_cycles(p, height, width, machine, values)
         columns = {
             "blocks": np.where(is_wasted, NEVER, 1.0) * np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,

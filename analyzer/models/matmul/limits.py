@@ -22,7 +22,7 @@ from ..frame.gpu_physics import (
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
 from .feed import TF32_BYTES, driven_out, epilogue_ratio, fed_cycles, segment_s, split_us, turned_cycles
-from .menus import MatmulLaunch
+from .menus import FULL_SIDE, MatmulLaunch
 from .problems import MatmulProblems
 
 STEP_BYTES: Final = 128.0
@@ -30,10 +30,8 @@ STEP_BYTES: Final = 128.0
 SHARED_BYTES_PER_CLOCK: Final = 128.0
 L1_BYTES_PER_CLOCK: Final = 128.0
 """What one multiprocessor takes in from the second-level cache at most."""
-FULL_TILE: Final = 16384.0
-"""Area of a 128 x 128 tile, to which the epilogue's cycles refer."""
-LARGEST_WARP_SIDE: Final = 128.0
-"""Beyond this side a larger tile reuses operands no better within its shared memory."""
+FULL_TILE: Final = FULL_SIDE**2
+"""Area to which the epilogue's cycles refer."""
 SQUARE_TRAFFIC: Final = 2.0 / 3.0
 """Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
 multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
@@ -239,7 +237,7 @@ def tile_cycles(
     multiply = 2.0 * area / rate * np.where(is_wide, values["tf32_ratio"], 1.0)
     multiply = turned_cycles(p, height, width, multiply, machine.in_registers, values)
     multiply = fed_cycles(p, height, width, multiply, machine.is_async, machine.is_amd, values)
-    side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
+    side = np.sqrt(np.minimum(height, FULL_SIDE) * np.minimum(width, FULL_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read
     step = element / STEP_BYTES * values["step_cycles"] * np.where(is_wide, values["tf32_step_ratio"], 1.0)

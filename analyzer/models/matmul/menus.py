@@ -255,6 +255,8 @@ LEAST_DEPTH: Final = 128.0
 """k that a part of a split product covers at least."""
 WASTED_SIDE: Final = 64.0
 """No library takes a tile with a side longer than this and at least twice its dimension."""
+FULL_SIDE: Final = 128.0
+"""Beyond this side a larger tile reuses operands no better within its shared memory."""
 FULL_AREA: Final = 32768.0
 """Tile area that fills a multiprocessor; smaller ones share it, up to `MOST_RESIDENT` of them."""
 MOST_RESIDENT: Final = 4.0

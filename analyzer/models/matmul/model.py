@@ -5,7 +5,7 @@ the power limit; a launch. The same parameters for all GPUs; two classes differ 
 operands asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -133,12 +133,8 @@ def simulate_on(
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
     formats = names("left_bytes right_bytes out_bytes rate kind quantized copies batch distinct layout grouped")
-    same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
-    return replace(problems, **same)
-
-
-def _is_constant(column: Any) -> bool:
-    return bool(len(column) > 1 and (column == column[0]).all())
+    columns = {name: getattr(problems, name) for name in formats}
+    return replace(problems, **{name: it[:1] for name, it in columns.items() if len(it) > 1 and (it == it[0]).all()})
 
 
 def _features(
