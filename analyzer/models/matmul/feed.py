@@ -23,8 +23,8 @@ TF32_BYTES: Final = 4.0
 OUT_BYTES: Final = 2.0
 VECTOR_ROWS: Final = 2.0
 REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
-"""That ordinary loads of 2-byte operands feed on AMD, beside the arithmetic. An assumption: no product measured there
-is such."""
+"""That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: of AMD's, and of narrower operands,
+which are widened on their way. An assumption: no product measured there is such."""
 FLUSHED_COPIES: Final = inf
 """Stand for a benchmark that wrote all of the cache over. What a program moves in between is finite, mostly read."""
 
@@ -71,8 +71,8 @@ def fed_cycles(
     """Return cycles per k of a tile's arithmetic with what loads of unaligned rows add to it.
 
     Threads load both sides of a tile for each k, access by access: beside the arithmetic on Hopper and later, hidden by
-    it before. On AMD such rows cost per product. No table has such rows before Hopper: timm's networks on RTX 3090 and
-    4090 (ResMLP, relative positions), which cost nothing more, were looked at.
+    it before, where they pass by the registers. No table has such rows there: timm's networks on RTX 3090 and 4090
+    (ResMLP, relative positions), which take nothing more, were looked at.
     """
     start = aligned_bytes(p)
     if (start == ALIGNED_BYTES).all():
@@ -82,7 +82,8 @@ def fed_cycles(
     rate = values["accesses_per_clock"] * np.where(is_narrow & (p.layout == 0), values["element_along_ratio"], 1.0)
     loads = element / start * (height + width) / rate
     through_registers = element * height * width / REGISTER_FLOPS_PER_CLOCK
-    older = np.where(is_amd, multiply + through_registers, np.maximum(multiply, loads))
+    is_direct = ~is_amd & (is_narrow | (element >= OUT_BYTES))
+    older = np.where(is_direct, np.maximum(multiply, loads), multiply + through_registers)
     return np.where(start < ALIGNED_BYTES, np.where(is_async, multiply + loads, older), multiply)
 
 
