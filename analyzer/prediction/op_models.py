@@ -36,14 +36,14 @@ class ModelTimes:
     anchored_half_width: Floats
     """The same where the op was measured on a source of the same vendor, [n, m]."""
     foreign_half_width: Floats
-    """The same where the source is of another vendor, [n]; NaN where nothing tells."""
+    """The same where the source is of another vendor, [n, m]; NaN where nothing tells."""
     anchor: Floats
-    """What part of a source's deviation from the model carries over, [n]."""
+    """What part of the GPU's deviation from the model carries over where it is the source, [n, m]."""
 
     @property
     def is_covered(self) -> Mask:
         """Say which rows a model covers, [n]."""
-        return ~np.isnan(self.anchor)
+        return np.asarray(~np.isnan(self.anchor).any(axis=1))
 
     def on(self, column: int) -> ModelTimes:
         """Return the same of one of the GPUs."""
@@ -53,6 +53,8 @@ class ModelTimes:
             time_ns=self.time_ns[:, one],
             half_width=self.half_width[:, one],
             anchored_half_width=self.anchored_half_width[:, one],
+            foreign_half_width=self.foreign_half_width[:, one],
+            anchor=self.anchor[:, one],
         )
 
 
@@ -76,8 +78,7 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     (13, 2)
     """
     shape = (count, len(fleet.gpus))
-    time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
-    anchor, foreign = np.full(count, np.nan), np.full(count, np.nan)
+    time_ns, width, anchored, anchor, foreign = (np.full(shape, np.nan) for _ in range(5))
     for assignment in assignments:
         columns = columns_of(assignment.model, fleet)
         if not len(columns):
@@ -91,8 +92,8 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
             problems = as_columns(take_problems(assignment.problems, block))
             predicted, at = library.predict(assignment.model, problems, part, prepared), np.ix_(rows, columns)
             time_ns[at], width[at] = predicted.time_ns, predicted.half_width
-            anchored[at], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
-            foreign[rows] = predicted.foreign_half_width[:, 0]
+            anchored[at], anchor[at] = predicted.anchored_half_width, predicted.anchor
+            foreign[at] = predicted.foreign_half_width
     return ModelTimes(
         time_ns=time_ns, half_width=width, anchored_half_width=anchored, foreign_half_width=foreign, anchor=anchor
     )

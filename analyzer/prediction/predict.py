@@ -251,7 +251,7 @@ def _anchored_ns(
     share = workload.op_share[rows][:, None]
     measured_ns = np.divide(workload.duration_ns[rows][:, None], share, out=np.ones_like(share), where=share > 0)
     source_ns, width = source.time_ns[rows], source.half_width[rows]
-    carried = carried_factor(measured_ns, source_ns, source.anchor[rows][:, None], width, apart)
+    carried = carried_factor(measured_ns, source_ns, source.anchor[rows], width, apart)
     alone = workload.is_family(Family.COLLECTIVE)[rows, None] | ~foreign
     carried = np.where(alone, carried, (measured_ns / source_ns) ** FOREIGN_SHARE)
     return np.asarray(target.time_ns[rows] * carried * share)
@@ -288,7 +288,8 @@ def _widen_foreign(
         families = [workload.family[row] for row in mine.tolist()]
         factor = np.ones((len(families), len(foreign)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[mine], factor, abroad, origin)
-        here, learned = np.ix_(mine, foreign), target.foreign_half_width[mine, None]
+        here = np.ix_(mine, foreign)
+        learned = target.foreign_half_width[here]
         widest = np.fmax(width[here], plain)
         known = np.where(np.isnan(learned), widest, learned)
         width[here] = np.where(untested, np.fmax(widest, learned), known)

@@ -137,7 +137,7 @@ def with_kernel(work: Work, kernel_name: str, framework: str | None) -> Work:
 def torch_version(framework: str | None) -> tuple[int, ...]:
     """Return the version in `torch 2.4.0; cuda 12.4`; nothing where there is another framework."""
     found = _TORCH_VERSION.search(framework or "")
-    return tuple(int(part or 0) for part in found.groups()) if found else ()
+    return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 def prefers_cudnn(framework: str | None) -> bool:
@@ -150,4 +150,4 @@ def prefers_cudnn(framework: str | None) -> bool:
     (False, True)
     """
     version = torch_version(framework)
-    return version == (2, 5, 0) or version[:2] == (2, 9) or version >= (2, 11, 0)
+    return version == (2, 5, 0) or version[:2] == (2, 9) or version >= (2, 11)

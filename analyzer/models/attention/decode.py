@@ -65,7 +65,9 @@ third of what the best number would (`num_splits_heuristic`)."""
 CUDNN_FIX_RATIO: Final = 0.3
 """Of flash attention's fixed cycles, what cuDNN's CTAs take: by own trained shapes, which no fit of decodes sees."""
 FLASH_DIMS, FLASH_KEYS = (64.0, 128.0), np.array([256.0, 128.0, 64.0])
-"""Keys of a step of flash attention: of heads up to each width, and of wider ones."""
+FLASH2_KERNELS, FLASH_MOST_KEYS = (AttentionKernel.FLASH2, AttentionKernel.PAGED), 128.0
+"""Keys of a step of FlashAttention-2: of heads up to each width, and of wider ones. Others take no more than the last
+(`tile_size_fwd_sm90` of version 3 for paged keys; the memory-efficient kernel's `kKeysPerBlock`)."""
 
 PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
@@ -203,6 +205,7 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     planned = np.where(p.planned_kv_heads > 0, p.planned_kv_heads, p.kv_heads)
     block = FLASH_KEYS[np.searchsorted(FLASH_DIMS, p.query_dim)]
+    block = np.where(masks.flash2 & np.isin(p.kernel, FLASH2_KERNELS), block, np.minimum(block, FLASH_MOST_KEYS))
     blocks, ctas = np.ceil(visible_keys(p) / block), p.batch * p.kv_heads * loads
     flash_parts = np.maximum(np.minimum(np.floor(fleet.sm_count / (planned * p.batch)), blocks), 1.0)
     is_parted = is_ruled & masks.flash2 & ~may_not & (ctas < FLASH2_ENOUGH * 2.0 * fleet.sm_count)

@@ -163,9 +163,9 @@ def test_encoders_on_blackwell_of_data_centres_have_no_pass_beside_them() -> Non
     fleet = build_fleet([find_gpu(CATALOG, name) for name in ("B200 SXM (HGX, 180GB)", "H100 SXM5 80GB", "L40S")])
     given = problems(kernel=int(AttentionKernel.TENSORRT_LLM), batch=512.0, is_causal=np.array([0, 1]))
     values = prior_values(PREFILL.parameters, len(fleet.gpus))
-    more = values | {"extra_passes": 2.0 * values["extra_passes"]}
-    pair = take_problems(given, (slice(None), None))
-    once, twice = (PREFILL.simulate(pair, fleet, item, None).time_ns for item in (values, more))  # type: ignore[arg-type]
+    more = {**values, "extra_passes": 2.0 * values["extra_passes"]}
+    pair = take_problems(given, (slice(None), None))  # type: ignore[arg-type]
+    once, twice = (PREFILL.simulate(pair, fleet, item, None).time_ns for item in (values, more))
     assert (twice > 1.001 * once).tolist() == [[False, True, True], [True, True, True]]
 
 
@@ -300,6 +300,18 @@ def test_flash_attention_2_makes_the_fewest_parts_that_fill_a100_nearly_as_well_
     ctas: int, blocks: int, parts: int
 ) -> None:
     assert flash2_parts(np.array([[ctas / 216.0]]), np.array([[float(blocks)]])).tolist() == [parts]
+
+
+def test_long_steps_over_the_keys_of_narrow_heads_are_flash_attention_2_s_alone() -> None:
+    def decode(name: str, kernel: AttentionKernel, keys: float) -> float:
+        fleet = build_fleet([find_gpu(CATALOG, name)])
+        columns = {"kernel": int(kernel), "queries": 1.0, "keys": keys, "query_dim": 64.0, "value_dim": 64.0}
+        return float(times(DECODE, fleet, heads=32.0, kv_heads=32.0, copies=0.0, **columns)[0])
+
+    masked = [decode("A100 SXM4 80GB", AttentionKernel.FLASH2, keys) for keys in (128.0, 256.0)]
+    assert masked[1] < 1.02 * masked[0]
+    for name, kernel in (("Tesla T4", AttentionKernel.EFFICIENT), ("H100 SXM5 80GB", AttentionKernel.PAGED)):
+        assert decode(name, kernel, 256.0) > 1.03 * decode(name, kernel, 128.0)
 
 
 def test_decodes_of_flash_attention_2_that_share_a_multiprocessor_take_as_long_as_one_after_another() -> None:

@@ -197,9 +197,11 @@ def test_convolutions_are_of_the_library_of_each_vendor() -> None:
     assert [item.model for item in found] == ["convolution", "convolution_miopen"]
     assert [columns_of(item.model, build_fleet(gpus)).tolist() for item in found] == [[1], [0, 2]]
     assert columns_of("matmul", build_fleet(gpus)).tolist() == [0, 1, 2]
-    together = model_times(found, 1, build_fleet(gpus), library).time_ns[0]
-    alone = [model_times(found, 1, build_fleet([gpu]), library).time_ns[0, 0] for gpu in gpus]
-    assert together.tolist() == alone
+    together = model_times(found, 1, build_fleet(gpus), library)
+    for column, gpu in enumerate(gpus):
+        here, alone = together.on(column), model_times(found, 1, build_fleet([gpu]), library)
+        for name in ("time_ns", "half_width", "anchored_half_width", "anchor"):
+            assert getattr(here, name).tolist() == getattr(alone, name).tolist()
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

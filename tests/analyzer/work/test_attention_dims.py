@@ -169,6 +169,8 @@ def test_least_flops_leave_out_what_a_causal_mask_hides(queries: int, share: flo
         ("torch 2.4.1", False),
         ("torch 2.5.0", True),
         ("torch 2.5.1+cu124", False),
+        ("torch 2.5", False),
+        ("torch 2.11", True),
         ("torch 2.9.1", True),
         ("torch 2.10.0", False),
         ("torch 2.11.0", True),

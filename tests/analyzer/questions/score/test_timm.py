@@ -203,7 +203,7 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
     ("text", "version"),
     [
         ("torch 2.4.0; cuda 12.4", (2, 4, 0)),
-        ("torch 1.13", (1, 13, 0)),
+        ("torch 1.13", (1, 13)),
         ("mxnet 1.9", ()),
         ("torch nightly", ()),
         (None, ()),
