@@ -318,7 +318,9 @@ def _launches(collector: Collector) -> CallRows:
     is_told = (numbers[place] == wanted) & (wanted > 0) & (kernels.correlation != MISSING)
     is_told &= kernels.start_ns >= ops.start_ns[op]
     told = np.flatnonzero(is_told & (not np.array_equal(wanted, kernels.correlation)))
-    told = told[np.unique(kernels.correlation[told], return_index=True)[1]]  # a graph's kernels have one launch
+    told = told[np.unique((kernels.correlation[told], op[told]), axis=1, return_index=True)[1]]
+    _, first, often = np.unique(kernels.correlation[told], return_index=True, return_counts=True)
+    told = told[first[often == 1]]  # a graph's kernels have one launch, in one op
     op = op[told]
     return make_rows(
         CallRows,

@@ -181,13 +181,13 @@ def _without_shared(calls: CallRows, kernels: KernelRows) -> tuple[CallRows, Ker
 
 
 def _launches(kernels: KernelRows, calls: CallRows) -> tuple[Mask, Rows]:
-    """Return which activities have a call, and when the first of these began; else when they began themselves."""
+    """Return which activities have a call, and the rows of their first ones."""
     called = np.flatnonzero(calls.correlation > 0)
     order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
     known, first = np.unique(calls.correlation[order], return_index=True)
     at = np.searchsorted(known, kernels.correlation)
     is_known = (kernels.correlation > 0) & (at_rows(known, at) == kernels.correlation)
-    return is_known, np.where(is_known, at_rows(calls.start_ns[order[first]], at, 0), kernels.start_ns)
+    return is_known, at_rows(order[first], at, 0)
 
 
 def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
@@ -195,7 +195,8 @@ def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
 
     Raises TraceError where most do: the clocks of host and GPU differ, and nothing tells by how much.
     """
-    is_known, launch = _launches(kernels, calls)
+    is_known, call = _launches(kernels, calls)
+    launch = at_rows(calls.start_ns, call)
     early = is_known & (kernels.start_ns < launch - _EARLY_NS)
     most = _MOST_EARLY * is_known.sum()
     if early.sum() > most:
@@ -233,15 +234,19 @@ def _cut_overruns(kernels: KernelRows) -> tuple[KernelRows, int]:
 def _cut_at_waits(kernels: KernelRows, calls: CallRows, names: Sequence[str]) -> tuple[KernelRows, int]:
     """Return the activities, those cut short that run on past a call that waited for all of their device.
 
-    That is the first to begin after their launch. Of several devices nothing tells which one a call waits for.
+    That is the first to begin after their launch, which another thread may still be in. Of several devices nothing
+    tells which one a call waits for. Where an activity begins after its wait, waits are for another, or clocks differ.
     """
     waits = np.array([name in _WAITS_FOR_ALL for name in names], dtype=bool)
     rows = np.flatnonzero(waits[calls.name] & (calls.duration_ns < _LONGEST_NS)) if len(calls.name) else calls.name
     rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-    at = np.searchsorted(calls.start_ns[rows], _launches(kernels, calls)[1])
+    is_known, call = _launches(kernels, calls)
+    at = np.searchsorted(calls.start_ns[rows], np.where(is_known, at_rows(calls.end_ns, call), kernels.start_ns))
     until = at_rows(calls.end_ns[rows], at, np.iinfo(np.int64).max - _EARLY_NS)
-    over = (kernels.end_ns > until + _EARLY_NS) & (kernels.duration_ns < _LONGEST_NS)
-    if len(np.unique(kernels.device)) != 1 or not over.any():
+    is_near = kernels.duration_ns < _LONGEST_NS
+    over = is_near & (kernels.end_ns > until + _EARLY_NS) & (kernels.start_ns < until)
+    is_late = is_near & (kernels.start_ns > until + _EARLY_NS)
+    if len(np.unique(kernels.device)) != 1 or is_late.any() or not over.any():
         return kernels, 0
     return replace(kernels, duration_ns=np.where(over, until - kernels.start_ns, kernels.duration_ns)), int(over.sum())
 

@@ -312,6 +312,16 @@ def test_a_long_kernel_that_nothing_waits_for_keeps_its_duration(analyzed: Any) 
     assert iteration_us(analyzed([first, *products(9), *product(9, 1e9 + 960, dur=1.6e4)])) > 1.6e4
 
 
+def test_kernels_that_begin_after_a_wait_keep_their_durations(analyzed: Any) -> None:
+    """Of another device, or by a clock that is late; or their launch lasted longer than another thread's wait."""
+    wait = event("cuda_runtime", "cudaDeviceSynchronize", 1e9 + 400, 600)
+    late = analyzed([*products(first=1e9 + 4060), wait])
+    assert late["source"]["gpu_busy_ns"] == pytest.approx(1e6)
+    op, launch, kernel = product(9, 1e9 + 8000)
+    slow = [{**op, "tid": 200, "dur": 7500}, {**launch, "tid": 200, "dur": 7000}, kernel]
+    assert analyzed([*products(9), *slow, wait])["source"]["gpu_busy_ns"] == pytest.approx(1e6)
+
+
 def test_a_comma_among_the_digits_of_a_number_of_gpus_is_refused(run: Any) -> None:
     result = run("scale", "samples/gpt2_small-training-bf16-b4-shapes.json.gz", "--to", "h100-sxm", "--gpus", "1,024")
     assert result.exit_code == 2

@@ -78,3 +78,9 @@ def test_the_kernels_of_a_graph_that_names_its_op_have_one_launch() -> None:
     trace = load(numbered("Torch-Compiled Region", 9, 20), *kernels)
     assert trace.kernels.call.tolist() == [0] * 40
     assert trace.quality.events_dropped == 0
+
+
+def test_kernels_of_several_ops_under_one_number_have_no_known_launch() -> None:
+    ops = [numbered("aten::mm", 7 + at, 10 + at) for at in range(4)]
+    trace = load(*ops, *({**of_op(3, 7 + at), "ts": 30 + 4 * at} for at in range(4)))
+    assert trace.kernels.call.tolist() == [-1] * 4

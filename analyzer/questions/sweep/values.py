@@ -22,6 +22,8 @@ _VALUE: Final = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-z/%×µ]*)")
 _END: Final = re.compile(
     rf"(?P<value>(?:{_NUMBER})\s*[a-z/%×µ]*?)(?::(?P<count>[0-9]+)|:?x(?P<factor>[0-9.]+)|:\+(?P<step>[0-9.]+))?"
 )
+_UNIT: Final = re.compile(r"[a-df-wyz/%×µ]|x(?![0-9.])")
+"""Neither an exponent's letter nor the one before a factor."""
 _EXAMPLES: Final = "expected a range such as 1x..4x or a list such as 1x,2x"
 
 
@@ -65,8 +67,8 @@ def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Val
         raise InputError(f"{parameter('vary')} {quantity.name}=: {_EXAMPLES}")
     words = [word.strip() for word in clean.split(",")]
     # A comma that parts no values, but digits: 1,500GB and 2,048 are one number to their writer.
-    bare = any(quantity.scales) and any(map(str.isdecimal, words))
-    if (bare and not all(map(str.isdecimal, words))) or any(re.match(r"0\d", word) for word in words[1:]):
+    is_mixed = any(quantity.scales) and any(map(str.isdecimal, words)) and any(map(_UNIT.search, words))
+    if is_mixed or any(re.match(r"0\d", word) for word in words[1:]):
         raise InputError(
             f"{parameter('vary')} {quantity.name}={clean}: a comma parts values; write 1500 for 1,500, and give each "
             "value its unit, or none"

@@ -35,6 +35,8 @@ GPUS = ParameterQuantity(name="gpus", scales={}, usual_scale=1.0, base=None, bas
         (COUNT, "264,66,66", [66, 264]),
         (COUNT, "66,2x", [66, 264]),
         (BYTES, "1000,2000", [1e12, 2e12]),
+        (BYTES, "1.5e3,2000,1000.5", [1.0005e12, 1.5e12, 2e12]),
+        (BYTES, "500,1000..4000x2", [5e11, 1e12, 2e12, 4e12]),
         (COUNT, "0.001x", [1]),
         (GPUS, "8..64", [8, 16, 32, 64]),
         (GPUS, "8..48x4", [8, 32, 48]),
