@@ -58,7 +58,7 @@ NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
 """Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
 FLASH2_BYTES: Final = 80.0 * 1024.0
-"""Of shared memory, a CTA's: 64 queries, 128 keys and values of dim 128."""
+"""Of shared memory, a CTA's: 64 queries, 128 keys and values of dim 128. Of more than two at once nothing is known."""
 FLASH2_PARTS, FLASH2_ENOUGH, FLASH2_SHARE = np.arange(1.0, 129.0), 0.8, 0.85
 """Keys are parted where CTAs fill less of two per multiprocessor than the second, into the fewest parts that fill the
 third of what the best number would (`num_splits_heuristic`)."""
@@ -222,7 +222,7 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
         least_keys=np.where(masks.flash, block, 1.0),
         occupancy=np.where(masks.flash, 1.0, occupancy),
         fixed_splits=np.select(ruled, [1.0, np.maximum(parts, 1.0), flash_parts], 0.0),
-        held=np.where(masks.flash2, np.maximum(np.floor(fleet.shared_memory_per_sm_bytes / FLASH2_BYTES), 1.0), 0.0),
+        held=np.where(masks.flash2, np.clip(np.floor(fleet.shared_memory_per_sm_bytes / FLASH2_BYTES), 1.0, 2.0), 0.0),
     )
 
 

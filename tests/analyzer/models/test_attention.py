@@ -302,6 +302,14 @@ def test_flash_attention_2_makes_the_fewest_parts_that_fill_a100_nearly_as_well_
     assert flash2_parts(np.array([[ctas / 216.0]]), np.array([[float(blocks)]])).tolist() == [parts]
 
 
+def test_no_more_than_two_decodes_of_flash_attention_2_end_together() -> None:
+    a100 = find_gpu(CATALOG, "A100 SXM4 80GB")
+    larger = replace(a100, name="Larger", shared_memory_per_sm_bytes=2 * a100.shared_memory_per_sm_bytes)
+    columns = {"queries": 1.0, "batch": 20.0, "kv_heads": 32.0, "keys": 2048.0}
+    usual, there = times(DECODE, build_fleet([a100, larger]), **columns)
+    assert there <= usual
+
+
 def test_long_steps_over_the_keys_of_narrow_heads_are_flash_attention_2_s_alone() -> None:
     def decode(name: str, kernel: AttentionKernel, keys: float) -> float:
         fleet = build_fleet([find_gpu(CATALOG, name)])
