@@ -81,7 +81,7 @@ def forward_work(signature: Signature, layout: _Layout) -> Work:
     return Work(
         family=Family.CONVOLUTION,
         flops=2 * x.shape[0] * prod(spatial) * weight.element_count,
-        read_bytes=tensor_bytes(x) + tensor_bytes(weight) + sum(map(tensor_bytes, extras)),
+        read_bytes=_met(x, weight, out_spatial) + tensor_bytes(weight) + sum(map(tensor_bytes, extras)),
         written_bytes=bytes_of(x.shape[0] * out_channels * prod(out_spatial), (result or x).dtype),
         dtype=x.dtype,
         is_matrix=True,
@@ -108,12 +108,18 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
     return Work(
         family=Family.CONVOLUTION,
         flops=product * (mask[0] + mask[1]),
-        read_bytes=tensor_bytes(grad) + mask[0] * tensor_bytes(weight) + mask[1] * tensor_bytes(x),
+        read_bytes=tensor_bytes(grad) + mask[0] * tensor_bytes(weight) + mask[1] * _met(x, weight, grad.shape[2:]),
         written_bytes=written,
         dtype=grad.dtype,
         is_matrix=True,
         dims=replace(dims, direction=direction) if direction else None,
     )
+
+
+def _met(x: TensorSpec, weight: TensorSpec, out: tuple[int, ...]) -> float:
+    """Return the bytes of the pixels of x that some position of the filter meets: of strided ones no more need be."""
+    sizes = zip(x.shape[2:], weight.shape[2:], out, strict=True)
+    return tensor_bytes(x) * prod(min(count * taps / max(size, 1), 1.0) for size, taps, count in sizes)
 
 
 def cudnn_convolution(signature: Signature) -> Work:

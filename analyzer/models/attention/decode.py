@@ -66,8 +66,7 @@ CUDNN_FIX_RATIO: Final = 0.3
 """Of flash attention's fixed cycles, what cuDNN's CTAs take: by own trained shapes, which no fit of decodes sees."""
 FLASH_DIMS, FLASH_KEYS = (64.0, 128.0), np.array([256.0, 128.0, 64.0])
 FLASH2_KERNELS, FLASH_MOST_KEYS = (AttentionKernel.FLASH2, AttentionKernel.PAGED), 128.0
-"""Keys of a step of FlashAttention-2: of heads up to each width, and of wider ones. Others take no more than the last
-(`tile_size_fwd_sm90` of version 3 for paged keys; the memory-efficient kernel's `kKeysPerBlock`)."""
+"""Keys of a step: of heads up to each width, and of wider ones; but for FlashAttention-2 no more than the last."""
 
 PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability

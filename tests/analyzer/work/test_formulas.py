@@ -93,6 +93,20 @@ CASES: list[tuple[str, Signature, float, float, float]] = [
         call(tensor(2, 3, 6, 6), tensor(3, 1, 3, 3), (3, 3), None, (1, 1), (1, 1), (1, 1)),
         2 * 2 * 36 * 27, 4 * (216 + 27), 4 * 216,
     ),
+    # a quarter of the pixels lies under a filter
+    (
+        "aten::cudnn_convolution",
+        call(tensor(2, 3, 8, 8), tensor(5, 3, 1, 1), (0, 0), (2, 2), (1, 1), 1, False, False, False),
+        2 * 32 * 15, 4 * (96 + 15), 4 * 160,
+    ),
+    (
+        "aten::convolution_backward",
+        call(
+            tensor(2, 5, 4, 4), tensor(2, 3, 8, 8), tensor(5, 3, 1, 1), (5,), (2, 2), (0, 0), (1, 1), False, (0, 0), 1,
+            (False, True, False),
+        ),
+        2 * 32 * 15, 4 * (160 + 96), 4 * 15,
+    ),
     (
         "aten::cudnn_convolution_transpose",
         call(tensor(1, 4, 5, 5), tensor(4, 2, 2, 2), (0, 0), (0, 0), (2, 2), (1, 1), 3),
