@@ -157,7 +157,11 @@ def model_of(work: Work, rate: Rate) -> OpModel | None:
 
 
 def columns_of(model: str, fleet: Fleet) -> npt.NDArray[np.int64]:
-    """Return which GPUs of a fleet run the kernels of a model, as indices."""
+    """Return which GPUs of a fleet run the kernels of a model, as indices.
+
+    >>> columns_of("convolution", fleet), columns_of("convolution_miopen", fleet)
+    (array([0, 1]), array([], dtype=int64))
+    """
     is_of_amd, is_for_amd = is_amd(fleet), any(row.amd == model for row in _ROWS)
     return np.flatnonzero(is_of_amd if is_for_amd else ~is_of_amd | (OP_MODELS[model].amd is None))
 

@@ -83,7 +83,11 @@ def group_of(model: Model[P], problems: P) -> Codes:
 
 
 def kind_of(model: Model[P], problems: P) -> Codes:
-    """Return the kind of kernel of each problem; -1 where the model tells kinds apart by features, or not at all."""
+    """Return the kind of kernel of each problem; -1 where the model tells kinds apart by features, or not at all.
+
+    >>> kind_of(library.fitted["matmul"].model, problems)[:2]
+    array([-1, -1])
+    """
     if model.kind is None:
         return np.full(problem_shape(problems), -1)
     return model.kind(problems)

@@ -134,14 +134,12 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
     is_longer = (problems.kind == VectorKernel.QUANTIZE) & is_blackwell(fleet)
     issue_us = issue_us * np.where(is_longer, single(shared["blackwell_quantize_ratio"]), single(1.0))
-    busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
+    busy_us, is_in_turn = _joined(dram_us, l2_us, issue_us, wave_us), problems.in_turn > 1
     # Blocks that wait leave the memory idle, but not GDDR, whose queue is longer than their waits: the longer of both
     # (seen in timm's networks on RTX 3090 and 4090).
-    is_in_turn = problems.in_turn > 1
     if is_in_turn.any() or (problems.kind == VectorKernel.LIST).any():
-        worked_us = _worked_us(problems, launch.blocks, fleet, shared, issue_us, wave_us)
-        memory_us, is_gddr = np.maximum(dram_us, l2_us), is_in_turn & ~fleet.has_hbm
-        waited_us = np.where(is_gddr, np.maximum(memory_us, worked_us), np.hypot(memory_us, worked_us))
+        limits = np.maximum(dram_us, l2_us), _worked_us(problems, launch.blocks, fleet, shared, issue_us, wave_us)
+        waited_us = np.where(is_in_turn & ~fleet.has_hbm, np.maximum(*limits), np.hypot(*limits))
         busy_us = np.where(is_in_turn | (problems.kind == VectorKernel.LIST), waited_us, busy_us)
     busy_us = busy_us + np.where(problems.read_bytes < SECTOR_BYTES, later, wait) * is_elementwise * single(cycle_us)
     before = single(problems.before_bytes)

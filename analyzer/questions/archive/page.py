@@ -28,7 +28,7 @@ def describe_entries(entries: Sequence[Entry]) -> Page:
         text_column("id", (entry.short_id for entry in entries)),
         text_column("workload", (_text(entry.workload or entry.model) for entry in entries), min_width=12),
         text_column("mode", (_text(entry.mode) for entry in entries), rank=3),
-        text_column("GPU", (_gpu(entry) for entry in entries), rank=1),
+        text_column("GPU", (clean_text(entry.gpu) if entry.gpu else f"({entry.capture})" for entry in entries), rank=1),
         number_column(
             "batch", ("" if (size := entry.batch_size) is None else f"{size:,}" for entry in entries), rank=2
         ),
@@ -79,10 +79,6 @@ def draw_entries_csv(entries: Sequence[Entry]) -> str:
 
 def _text(value: str | None) -> str:
     return clean_text(value or "")
-
-
-def _gpu(entry: Entry) -> str:
-    return clean_text(entry.gpu) if entry.gpu else f"({entry.capture})"
 
 
 def _entry_facts(entry: Entry) -> Iterator[tuple[str, str]]:

@@ -56,8 +56,8 @@ class ErrorLine:
 
 def describe_score(score: Score) -> Page:
     """Put a score into words and sheets."""
-    tables = dict.fromkeys(row.table for row in score.rows)
-    sheets = [error_sheet(_title(table), [row for row in score.rows if row.table == table]) for table in tables]
+    tables, names = dict.fromkeys(row.table for row in score.rows), {EVERYTHING: "All ops of all tables"}
+    sheets = [error_sheet(names.get(item, item), [row for row in score.rows if row.table == item]) for item in tables]
     more = (
         own.family_sheet(score.own_families),
         own.recording_sheet(score.own_networks),
@@ -222,10 +222,6 @@ def _cell(line: ErrorLine, row: ScoreRow | None, draw: Callable[[ScoreRow], str]
 
 def _seen(line: ErrorLine) -> str:
     return " (seen)" if any(row.split is Split.SEEN for row in line.by_size.values()) else ""
-
-
-def _title(table: str) -> str:
-    return "All ops of all tables" if table == EVERYTHING else table
 
 
 def _headline(score: Score) -> Iterator[str]:
