@@ -185,7 +185,7 @@ def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
         whole=grouped & ~is_async(fleet) & is_fp8,
         fused=trtllm & ~single & newer,
         flash=~trtllm & (group > 0),
-        flash2=~trtllm & ~is_async(fleet),
+        flash2=np.isin(p.kernel, FLASH2_KERNELS) & ~is_async(fleet),
         slow=is_fp8 & ~converts_fp8_fast(fleet),
     )
 
@@ -198,13 +198,13 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
     is_paged = p.kernel == AttentionKernel.PAGED
-    is_ruled = is_paged | (masks.flash2 & (p.kernel == AttentionKernel.FLASH2))
+    is_ruled = is_paged | masks.flash2
     may_not = (is_paged & (group == 1) & ~is_async(fleet)) | np.isin(p.kernel, NEVER_SPLIT)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     planned = np.where(p.planned_kv_heads > 0, p.planned_kv_heads, p.kv_heads)
     block = FLASH_KEYS[np.searchsorted(FLASH_DIMS, p.query_dim)]
-    block = np.where(masks.flash2 & np.isin(p.kernel, FLASH2_KERNELS), block, np.minimum(block, FLASH_MOST_KEYS))
+    block = np.where(masks.flash2, block, np.minimum(block, FLASH_MOST_KEYS))
     blocks, ctas = np.ceil(visible_keys(p) / block), p.batch * p.kv_heads * loads
     flash_parts = np.maximum(np.minimum(np.floor(fleet.sm_count / (planned * p.batch)), blocks), 1.0)
     is_parted = is_ruled & masks.flash2 & ~may_not & (ctas < FLASH2_ENOUGH * 2.0 * fleet.sm_count)

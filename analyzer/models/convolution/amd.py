@@ -117,13 +117,14 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
 
 
 def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
-    """Return kernels without tiles, of images: for groups, and where no other is quick."""
+    """Return kernels without tiles: of images, and of volumes channel by channel."""
     flops = 2.0 * product.m * product.n * product.k * product.groups
     efficiency = values["amd_direct_efficiency"] * np.where(product.is_weights, values["amd_direct_weights_ratio"], 1.0)
     cost = np.where(problems.element_bytes < 4.0, 1.0 / values["amd_direct_half_ratio"], 1.0)
     compute_ns = flops * cost / (fleet.flops_per_s[Rate.FP32] * efficiency) * 1e9
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["amd_direct_dram_ratio"]) * 1e9
-    return np.where(problems.spatial > 2, NEVER_NS, np.sqrt(compute_ns**2 + dram_ns**2))
+    is_never = (problems.spatial > 2) & ((problems.groups <= 1) | (problems.c_in > 1))
+    return np.where(is_never, NEVER_NS, np.sqrt(compute_ns**2 + dram_ns**2))
 
 
 MODEL: Final = replace(
