@@ -9,9 +9,9 @@ from .experts import experts
 from .products import Writer, add, copied, embed, feed_forward, linear, loss, norm, root_mean_square_norm, rotate
 from .sizes import Kernels, TransformerSizes
 
-FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
-OTHER_FRAMEWORK: Final = "torch 2.4.0"
-"""That the recordings name: 2.5.0 puts cuDNN's attention first where a GPU has it, 2.4.0 does not."""
+FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.9.0"}
+OTHER_FRAMEWORK: Final = "torch 2.8.0"
+"""That the recordings name: 2.9.0 puts cuDNN's attention first where a GPU has it, 2.8.0 does not."""
 
 
 def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: int) -> Trace:
