@@ -40,7 +40,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 3.53 J per iteration (2.91–4.55), 463.9 W on average.'
+    'Least energy: H100 SXM5 80GB, 3.54 J per iteration (2.92–4.57), 466.1 W on average.'
     """
     between = _range(*_ends(row))
     amount = _amount(row) + (between and f" ({between})")
@@ -51,7 +51,7 @@ def least_energy_words(row: GpuPrediction) -> str:
     """Say in short what a GPU takes.
 
     >>> least_energy_words(report.predictions[0])
-    'H100 SXM5 80GB · 3.53 J per iteration, 463.9 W'
+    'H100 SXM5 80GB · 3.54 J per iteration, 466.1 W'
     """
     return f"{clean_text(row.gpu)} · {_amount(row)}, {format_number(row.mean_power_w)} W"
 
