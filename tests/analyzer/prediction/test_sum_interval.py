@@ -46,7 +46,7 @@ def test_times_from_shapes_share_an_error_of_their_gpu(result: Analysis) -> None
     kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
     assert (
         result.prediction.shared_half_width.tolist()
-        == shared_half_widths(kind, result.prediction.fleet.gpus, {"GH100"}).tolist()
+        == shared_half_widths(kind, result.prediction.fleet.gpus, {"GH100", "AD102"}).tolist()
     )
 
 
