@@ -53,7 +53,9 @@ def load_pool(name: str, data: tuple[Path, ...]) -> Pool:
     """
     recipe, table = find_recipe(name), table_of(OP_MODELS[name])
     found = (item for folder in data if has_rows(folder / table) for item in recipe.load(folder))
-    samples = [part for item in found for part in by_library(item) if part.model == name and len(part.measured_ns)]
+    # Of a model's other library nothing; a recipe may add samples of other models, as quantised products plain ones.
+    parts = ((item, part) for item in found for part in by_library(item) if len(part.measured_ns))
+    samples = [part for item, part in parts if OP_MODELS[item.model].amd is None or part.model == name]
     if not samples:
         places = ", ".join(str(folder) for folder in data)
         raise InputError(f"no measurements for model {name}: expected {table} with rows in {places}")
