@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from wavecast.analyzer.models.frame.intervals import (
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import Parameter, Values, resolve
 from wavecast.analyzer.models.frame.problems import problem_count, take_problems
+from wavecast.analyzer.models.matmul.problems import MatmulKernel
 from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.arrays import Codes
 from wavecast.errors import InputError
@@ -463,3 +465,8 @@ def test_the_command_writes_the_same_bytes_whatever_its_jobs_and_hashes(tmp_path
         written.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert sorted(written[0]) == ["manifest.json", "recurrent.safetensors"]
     assert written[0] == written[1]
+
+
+def test_quantised_products_train_with_plain_ones(data_dir: Path) -> None:
+    problems: Any = load_pool("matmul_quantized", (data_dir,)).problems
+    assert set(problems.kind[problems.quantized == 0].tolist()) >= {int(MatmulKernel.PLAIN)}
