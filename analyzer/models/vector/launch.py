@@ -96,13 +96,8 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     # both divisions are computed and chosen GPU by GPU, not rounded: none changes by the company it is in.
     kind, is_warp = problems.kind, _is_warp(problems)
     is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
-    warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
-    warp_rows = warp_rows * WARP / np.minimum(next_power(problems.columns), WARP)
-    narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
+    narrow = _blocks(problems, is_warp, WARP, shared["softmax_tail_ratio"])
     is_in_turn = (kind == VectorKernel.ELEMENTWISE) & (problems.in_turn > 1)
-    by_count = problems.elements / (narrow.threads * np.where(is_in_turn, problems.in_turn, _SPAN[kind]))
-    blocks = np.where(is_by_row, problems.rows / np.where(is_warp, warp_rows, 1.0), by_count)
-    blocks = np.where(kind == VectorKernel.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
     first, each, issued = (
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
@@ -134,7 +129,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
             np.where(is_wide, there, here) for there, here in zip(wider, (threads, latency, work, passed), strict=True)
         )
     return VectorLaunch(
-        blocks=blocks,
+        blocks=_block_count(problems, narrow.threads, is_warp, is_in_turn),
         threads=threads,
         start_cycles=np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_start_cycles"], 0.0),
         latency_cycles=latency,
@@ -153,6 +148,17 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         ),
         launches=np.where(is_again, shared["quantize_dynamic_launches"], 1.0),
     )
+
+
+def _block_count(problems: VectorProblems, threads: Floats, is_warp: Mask, is_in_turn: Mask) -> Floats:
+    """Return the blocks of warps of 32: of one row or of several short ones, or of what their threads take."""
+    warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
+    warp_rows = warp_rows * WARP / np.minimum(next_power(problems.columns), WARP)
+    by_count = problems.elements / (threads * np.where(is_in_turn, problems.in_turn, _SPAN[problems.kind]))
+    by_row = problems.rows / np.where(is_warp, warp_rows, 1.0)
+    blocks = np.where(_IS_BY_ROW[problems.kind] > 0, by_row, by_count)
+    is_reduction = problems.kind == VectorKernel.REDUCTION
+    return np.where(is_reduction, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
 
 
 def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: float) -> BlockShape:
