@@ -19,6 +19,7 @@ from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.codec import encode
 
 Run = Callable[..., Result]
+_ALIKE = (("gpt2_small-training", "b4"), ("bert_base-training", "b16"))
 
 
 @pytest.fixture
@@ -193,6 +194,14 @@ def test_strict_gates_on_the_prediction_and_not_on_the_end_of_its_interval(run: 
     assert re.fullmatch(r"Error: \d+ % slower on L40S, more than \d+ %\n", strict.stderr)
     beyond = f"{100 * gpu['change_low'] - 1}%"
     assert run("compare", *pair, "--on", "l40s", "--max-slowdown", beyond).exit_code == 1
+
+
+def test_a_change_that_may_be_none_is_headed_as_not_certain(run: Run, root_dir: Path) -> None:
+    old, new = (root_dir / f"samples/{name}-bf16-{batch}-shapes.json.gz" for name, batch in _ALIKE)
+    (gpu,) = json.loads(run("compare", old, new, "--on", "l40s", "--format", "json").stdout)["gpus"]
+    assert gpu["change_low"] < 0 < gpu["change_high"]
+    heads = [run("compare", *files, "--on", "l40s").stdout.splitlines()[0] for files in ((old, new), (new, old))]
+    assert all(re.fullmatch(r"\d+\.\d % (slower|faster), not certain, on L40S", head) for head in heads)
 
 
 def test_rows_may_be_measured_on_one_side_and_predicted_on_the_other(run: Run, root_dir: Path) -> None:

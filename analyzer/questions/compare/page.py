@@ -39,6 +39,7 @@ def describe_comparison(
     sheets = (_gpu_sheet(comparison, max_slowdown), _group_sheet(comparison, top))
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
     said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
+    said = f"{said}, not certain," if worst.may_be_none else said
     said = said if abs(worst.change) >= LEAST_CHANGE else "as fast as before"
     lost = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and not gpu.is_tight]
     doubtful = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and gpu.is_tight]

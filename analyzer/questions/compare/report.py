@@ -92,6 +92,11 @@ class GpuChange:
         return self.new_ns / self.old_ns - 1.0 if self.old_ns > 0 else 0.0
 
     @property
+    def may_be_none(self) -> bool:
+        """Say whether no change lies inside the interval, or nothing says where it ends."""
+        return self.change_low is None or self.change_high is None or self.change_low <= 0.0 <= self.change_high
+
+    @property
     def no_longer_fits(self) -> bool:
         """Say whether the old iteration fitted and the new one does not."""
         return self.old_fits is True and self.new_fits is False
