@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,20 @@ def test_a_chip_that_weights_saw_and_networks_ran_on_is_surer() -> None:
     assert seen[0] < 0.6 * blind[0]
     others = [find_gpu(load_catalog(), name) for name in ("H100 PCIe 80GB", "H20")]
     assert (shared_half_widths(kind, others, {"GH100"}) >= blind[0] * 0.6).all()
-    turing = [find_gpu(load_catalog(), "RTX 2080 Ti")]
-    assert shared_half_widths(kind, turing, {"TU102"}) > shared_half_widths(kind, turing)
     assert seen[1:].tolist() == blind[1:].tolist()
+
+
+def test_a_chip_that_weights_saw_without_recordings_is_no_surer() -> None:
+    turing = [find_gpu(load_catalog(), "RTX 2080 Ti")]
+    kinds = [
+        IterationKind(is_half=is_half, is_training=is_training, is_compiled=False)
+        for is_half, is_training in product((True, False), repeat=2)
+    ]
+    blind, seen = (
+        [float(shared_half_widths(kind, turing, chips)[0]) for kind in kinds] for chips in (set(), {"TU102"})
+    )
+    assert all(one <= other for one, other in zip(blind, seen, strict=True))
+    assert blind != seen
 
 
 def test_what_nobody_measured_shares_the_widest_error_of_all() -> None:
