@@ -14,6 +14,8 @@ from .window import Window
 
 _MOST_EMPTY: Final = 0.25
 """Of an iteration's kernels: where times are cut to whole us, a public Chakra file has 13 % of 0 us."""
+_MOST_CUT: Final = 0.03
+"""Of the kernels' time, which steps of the file's clock may have cut off; half of it on average."""
 _PAUSE_NS: Final = 20_000
 """Between two kernels: longer than latencies, so that the graph keeps it (`graph/streams.py`)."""
 _UNTOLD_SHARE: Final = 0.05
@@ -59,7 +61,7 @@ def describe_unlaunched(trace: Trace, window: Window) -> Iterator[str]:
 
 
 def describe_nodes(trace: Trace, window: Window) -> Iterator[str]:
-    """Yield a sentence each for nodes that were not read, dependencies that are lost, and kernels without a time.
+    """Yield a sentence each for nodes that were not read, dependencies that are lost, and kernels' times left open.
 
     >>> list(describe_nodes(trace, window))
     []
@@ -75,3 +77,6 @@ def describe_nodes(trace: Trace, window: Window) -> Iterator[str]:
     empty_count = int((trace.kernels.duration_ns[kernels] == 0).sum())
     if empty_count > _MOST_EMPTY * len(kernels):
         yield f"{empty_count:,} of {len(kernels):,} kernels take 0 ns: their times are missing in the file"
+    step_ns, total_ns = trace.meta.clock_resolution_ns, float(trace.kernels.duration_ns[kernels].sum())
+    if step_ns > 1 and 0 < _MOST_CUT * total_ns < (cut_ns := step_ns * len(kernels)):
+        yield f"kernels' times are cut to whole microseconds: together they may take {cut_ns / total_ns:.0%} more"

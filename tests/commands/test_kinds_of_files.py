@@ -329,3 +329,10 @@ def test_kernels_without_times_are_pointed_out(analyze: Run) -> None:
     times = (50, 0, 50, 0)
     text = answer(analyze(events=[kernel(100 * at, times[at], 0) for at in range(4)], devices=[A100]))
     assert "2 of 4 kernels take 0 ns: their times are missing in the file" in text
+
+
+@pytest.mark.parametrize(("length_us", "said"), [(10, "together they may take 10% more"), (100, None), (10.25, None)])
+def test_short_kernels_in_whole_microseconds_are_pointed_out(analyze: Run, length_us: float, said: str | None) -> None:
+    text = answer(analyze(events=[kernel(200 * at, length_us, 0) for at in range(4)], devices=[A100]))
+    assert ("cut to whole microseconds" in text) == (said is not None)
+    assert said is None or said in text
