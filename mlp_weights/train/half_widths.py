@@ -27,12 +27,12 @@ from ...analyzer.models.frame.intervals import (
     gpu_positions,
     size_class,
 )
-from ...arrays import Codes, Floats
+from ...arrays import Codes, Floats, Mask
 from ...formats.files.constants import read_constants
 from ...records import dataclass
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
-from .calibrate import COVERAGE, HeldOut, equal_weight, leave_out, weighted_quantile
+from .calibrate import COVERAGE, LONE_CHIP_FACTOR, HeldOut, equal_weight, leave_out, weighted_quantile
 from .variant import Pool
 
 LEAST_HALF_WIDTH: Final = 0.02
@@ -79,12 +79,12 @@ class Residuals:
     group: Codes
 
 
-def residuals_of(item: HeldOut, shrink: float, limit: float) -> Residuals:
-    """Return the residuals of one chip with the network's output shrunk."""
+def residuals_of(item: HeldOut, shrink: float, limit: float, rows: Mask | slice = slice(None)) -> Residuals:
+    """Return the residuals of one chip, of these of its rows, with the network's output shrunk."""
     return Residuals(
-        absolute=np.abs(item.residual(shrink, limit)),
-        size=size_class(item.predicted_ns(shrink, limit)),
-        group=item.group,
+        absolute=np.abs(item.residual(shrink, limit))[rows],
+        size=size_class(item.predicted_ns(shrink, limit))[rows],
+        group=item.group[rows],
     )
 
 
@@ -93,7 +93,8 @@ def fit_intervals(
 ) -> IntervalTable:
     """Return half-widths per group and size, and their factors on unseen GPUs of each class and on training GPUs.
 
-    `seen` holds predictions of the training chips themselves, which trained on this part of their shapes.
+    `seen` holds predictions of the training chips themselves, which trained on this part of their shapes. Where weights
+    without one chip more saw none, and so tell of the priors alone, a chip's shapes that did not train stand for it.
     """
     positions = gpu_positions(build_fleet(pool.gpus))
     chips = np.array([chip_of(gpu) for gpu in pool.gpus])
@@ -104,12 +105,15 @@ def fit_intervals(
             apart = np.sqrt(((positions[chips == item.chip][:, None] - others[None]) ** 2).sum(axis=-1))
             away[item.chip] = float(apart.min(axis=1).mean())
     twins = {chip for chip, apart in away.items() if apart < NEAR * np.median(list(away.values()))}
-    parts = without_twins({item.chip: residuals_of(item, shrink, limit) for item in inner}, twins)
+    told = {item.chip: residuals_of(item, shrink, limit) for item in inner}
+    alone = {item.chip: residuals_of(item, shrink, limit, pool.share[item.rows] >= part) for item in seen}
+    parts = without_twins(told if away else alone, twins)
     table = half_width_table(list(parts.values()), groups)
     is_declared = np.asarray(np.isnan(table).all(axis=1), dtype=np.bool_)
     table[is_declared] = UNMEASURED_HALF_WIDTH
     classes = dict(zip(chips.tolist(), gpu_class(build_fleet(pool.gpus)).tolist(), strict=True))
-    factor = class_factors(needed_factors(parts, groups), classes)
+    factor = class_factors(needed_factors(parts, groups), {chip: classes[chip] for chip in parts})
+    factor *= 1.0 if away else LONE_CHIP_FACTOR
     factor[:, is_declared] = 1.0
     known = np.isin(chips, [item.chip for item in seen])
     rows = {item.chip: np.bincount(item.group, minlength=groups) for item in seen}
@@ -181,7 +185,7 @@ def needed_factors(parts: Mapping[str, Residuals], groups: int) -> list[dict[str
 
 def class_factors(needed: Sequence[Mapping[str, float]], classes: Mapping[str, int]) -> Floats:
     """Return the factor on the half-widths of a GPU that nobody measured, [classes, groups]; see the module."""
-    spread, known = _spread(needed), {classes[chip] == AMD for item in needed for chip in item}
+    spread, known = _spread(needed), {code == AMD for code in classes.values()}
     factor = np.ones((len(GPU_CLASSES), len(needed)))
     for row, item in enumerate(needed):
         mean = sum(item.values()) / (len(item) + 1)

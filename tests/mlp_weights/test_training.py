@@ -33,7 +33,7 @@ from wavecast.arrays import Codes
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train import driver
 from wavecast.mlp_weights.train.__main__ import main
-from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, weighted_quantile
+from wavecast.mlp_weights.train.calibrate import LONE_CHIP_FACTOR, HeldOut, choose_shrink, fit_anchor, weighted_quantile
 from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, load_pool
 from wavecast.mlp_weights.train.half_widths import (
     FEW_CHIPS,
@@ -86,7 +86,7 @@ def test_a_fit_from_near_forgets_the_chip_that_its_start_saw() -> None:
 def test_models_measured_on_few_chips_have_weights_and_intervals_without_each(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = samples(noise=0.1)
+    every = samples(noise=0.2)
     rows = every.gpu < count
     few = dataclasses.replace(
         every,
@@ -264,6 +264,18 @@ def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:
         held_out(bias + random.normal(0, 0.05, len(rows[chip])), chip=chip, rows=rows[chip])
         for chip, bias in biases.items()
     ]
+
+
+def test_shapes_that_did_not_train_stand_for_a_chip_where_only_priors_could_judge_it() -> None:
+    pool, seen = spread_out({"GH100": 0.0})
+    priors = dataclasses.replace(seen[0], excluded=frozenset(pool.chips), log_ratio=seen[0].log_ratio + 2.0)
+    table = fit_intervals(pool, [priors], seen, 0.0, 0.7, groups=1, part=0.5)
+    left = pool.share[seen[0].rows] >= 0.5
+    needed = np.quantile(np.abs(seen[0].log_ratio[left]), 0.9)
+    widths = table.half_width[0].mean() * table.class_factor[:, 0]
+    hbm, amd = (GPU_CLASSES.index(item) for item in (GpuClass.HBM, GpuClass.AMD))
+    assert widths[hbm] == pytest.approx(LONE_CHIP_FACTOR * np.exp(Z * USUAL_SPREAD) * needed, rel=0.1)
+    assert widths[amd] == pytest.approx(FOREIGN_FACTOR * widths[hbm])
 
 
 def test_intervals_widen_for_chips_that_differ() -> None:

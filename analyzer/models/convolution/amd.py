@@ -14,7 +14,7 @@ from ..frame.model import Estimate, one_class
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .model import FIXED_POWER, MODEL as CUDNN, both_gradients, correction_sizes
-from .problems import NEVER_NS, ConvolutionProblems, ConvolutionTiming
+from .problems import NEVER_NS, ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
@@ -23,6 +23,7 @@ WANTED_BLOCKS: Final = 2.0
 WHOLE: Final = 16.0
 """Channels and pixels of the least tile that is not filled up."""
 EXPLICIT_SIDE: Final = 64.0
+BF16: Final = RATES.index(Rate.MATRIX_BF16)
 
 
 def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
@@ -31,19 +32,25 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     time_ns = time_ns + np.where(problems.timing == ConvolutionTiming.MIOPEN, 1e3 * values["miopen_us"], 0.0)
     # bf16's data gradients and 16 bits' of groups have other kernels on each generation: one's errors tell of no other.
     is_grouped = (problems.groups > 1) & (problems.c_in > 1) & (problems.direction != Direction.FORWARD)
-    is_bf16 = problems.rate == RATES.index(Rate.MATRIX_BF16)
-    is_apart = is_bf16 & (problems.direction == Direction.INPUT_GRADIENT) | is_grouped & (problems.element_bytes < 4.0)
+    is_apart = is_grouped & (problems.element_bytes < 4.0)
+    is_apart = is_apart | (problems.rate == BF16) & (problems.direction == Direction.INPUT_GRADIENT)
     sizes = np.where(is_apart[..., None], np.nan, correction_sizes(problems, problems.is_channels_last > 0))
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
 
 
 def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the time of one pass, ns, and the tile chosen."""
-    product = product_of(problems, waste=values["amd_stride_waste"])
+    is_slow = (problems.rate == BF16) & (fleet.flops_per_s[Rate.MATRIX_BF16] < fleet.flops_per_s[Rate.MATRIX_FP16])
+    # Kernels of groups sum every position of strided data gradients.
+    is_grouped, has_taps = problems.groups > 1, problems.taps > 1
+    product = product_of(problems, waste=np.where(has_taps & is_grouped, 1.0, values["amd_stride_waste"]))
     unit = _unit(problems, fleet, values)
     implicit, tile = _implicit(product, unit, fleet, values, choice)
     implicit = implicit * np.where(problems.spatial > 2, values["amd_deep_cost"], 1.0)
-    implicit = np.where(_is_lacking(problems, product, fleet), NEVER_NS, implicit)
+    # Data gradients of bf16 at half rate have HIP's kernels alone, slower than assembly's at finding a filter's pixels.
+    is_hip = product.is_data & is_slow & has_taps & ~is_grouped
+    implicit = implicit * np.where(is_hip, values["amd_hip_cost"], 1.0)
+    implicit = implicit + _beside_ns(problems, product, is_slow, fleet, values)
     others = np.minimum(_explicit(problems, product, unit, fleet, values), _direct(problems, product, fleet, values))
     return np.minimum(implicit, others) + 1e3 * values["amd_launch_us"], tile
 
@@ -82,17 +89,23 @@ def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice
     return best_tile(timed, TILES, choice)
 
 
-def _is_lacking(problems: ConvolutionProblems, product: Product, fleet: Fleet) -> Mask:
-    """Say what no implicit kernel takes, by the names of measured rows: volumes in 16 bits, and data gradients in bf16.
+def _beside_ns(problems: ConvolutionProblems, product: Product, is_slow: Mask, fleet: Fleet, values: Values) -> Floats:
+    """Return what runs beside an implicit kernel, and `NEVER_NS` where measured rows name none: of volumes in 16 bits.
 
-    Of these, assembly kernels want instructions of full rate and no groups; others, on GPUs before, whole tiles alone.
+    Pixels of x that no position meets are zeroed first. bf16's data gradients have assembly kernels at full rate, of no
+    groups and in NHWC, so that all tensors of NCHW are read and written once more; at half rate others, of whole tiles.
     """
-    sizes = (problems.c_in, problems.c_out, problems.batch * problems.output_pixels)
+    launch_ns, bytes_per_ns = 1e3 * values["amd_image_us"], dram_bytes_per_s(fleet, values) / 1e9
+    is_zeroed = product.is_data & (problems.taps < problems.stride)
+    zeroed_ns = is_zeroed * (launch_ns + problems.element_bytes * tensor_elements(problems)[0] / bytes_per_ns)
+    is_bf16 = product.is_data & (problems.rate == BF16)
+    copied_ns = (problems.is_channels_last <= 0) * (3.0 * launch_ns + 2.0 * product.moved_bytes / bytes_per_ns)
+    made = np.where(problems.taps > 1, problems.input_pixels, problems.output_pixels)
+    sizes = (problems.c_in, problems.c_out, problems.batch * problems.output_pixels, problems.batch * made)
     is_part = np.any([np.asarray(size % WHOLE > 0) for size in sizes], axis=0)
-    is_early = fleet.flops_per_s[Rate.MATRIX_BF16] < fleet.flops_per_s[Rate.MATRIX_FP16]
-    is_bf16 = product.is_data & (problems.rate == RATES.index(Rate.MATRIX_BF16))
-    is_deep = (problems.spatial > 2) & (problems.element_bytes < 4.0)
-    return np.asarray(is_deep | is_bf16 & np.where(is_early, is_part, problems.groups > 1))
+    is_lacking = is_bf16 & np.where(is_slow, is_part, problems.groups > 1)
+    is_lacking = is_lacking | (problems.spatial > 2) & (problems.element_bytes < 4.0)
+    return np.where(is_lacking, NEVER_NS, zeroed_ns + (is_bf16 & ~is_slow) * copied_ns)
 
 
 def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet: Fleet, values: Values) -> Floats:
@@ -117,11 +130,19 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
 
 
 def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
-    """Return kernels without tiles: of images, and of volumes channel by channel."""
-    flops = 2.0 * product.m * product.n * product.k * product.groups
-    efficiency = values["amd_direct_efficiency"] * np.where(product.is_weights, values["amd_direct_weights_ratio"], 1.0)
-    cost = np.where(problems.element_bytes < 4.0, 1.0 / values["amd_direct_half_ratio"], 1.0)
-    compute_ns = flops * cost / (fleet.flops_per_s[Rate.FP32] * efficiency) * 1e9
+    """Return kernels without tiles: of images, and of volumes channel by channel.
+
+    A block sums channel after channel, of weight gradients image after image, each a load of DRAM apart. Loads serve
+    the channels made from them; a strided filter needs more of them.
+    """
+    loads = 1.0 + values["amd_direct_channels"] * problems.stride / product.n
+    cost = np.where(product.is_weights, 1.0 / values["amd_direct_weights_ratio"], loads)
+    is_cast = (problems.rate == BF16) | product.is_weights & (problems.element_bytes < 4.0)
+    cost = cost * np.where(is_cast, 1.0 / values["amd_direct_cast_ratio"], 1.0)
+    sums = problems.batch * problems.output_pixels * problems.taps * problems.c_in * problems.c_out * problems.groups
+    compute_ns = 2.0 * sums * cost / (fleet.flops_per_s[Rate.FP32] * values["amd_direct_efficiency"]) * 1e9
+    trips = np.where(product.is_weights, problems.batch, product.source_channels)
+    compute_ns = compute_ns + trips * values["amd_direct_chain_cycles"] / fleet.clock_hz * 1e9
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["amd_direct_dram_ratio"]) * 1e9
     is_never = (problems.spatial > 2) & ((problems.groups <= 1) | (problems.c_in > 1))
     return np.where(is_never, NEVER_NS, np.sqrt(compute_ns**2 + dram_ns**2))
