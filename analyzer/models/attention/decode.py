@@ -74,7 +74,8 @@ PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;
 `gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's.
 `flash2_…`, `join_…`, `copy_launches`: of A100 and L40S, which alone tell of version 2; in time or launches where their
-cycles differ. `flash_fix_kcycles`: about `single_fix_kcycles`. `alone_floor_ratio`: Hopper's kernel of FP8 caches
+cycles differ. `group_occupancy`: held, as it trades with `group_fix_kcycles`; 0.7 to 1 with any chip left out.
+`flash_fix_kcycles`: about `single_fix_kcycles`. `alone_floor_ratio`: Hopper's kernel of FP8 caches
 rotates and appends the new key itself: one kernel, not two."""
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),

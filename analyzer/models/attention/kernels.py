@@ -15,6 +15,7 @@ from ....specs.generations import (
     has_tf32,
     is_amd,
     is_async,
+    is_blackwell,
     is_hopper,
     prefers_composable_kernel,
     prefers_cudnn_attention,
@@ -36,6 +37,9 @@ What TensorRT-LLM's wait stands in their floor."""
 PLAN_US: Final = 1.8
 """Of the kernel by which FlashAttention-3 shares out paged sequences before it: vLLM's short calls on H100 take 1.4 to
 2.4 us longer than those of A100 and L40S say."""
+STEP_US: Final = 2.05
+"""Of short times on all four chips of Blackwell: a call ends half a step late on average. Decodes of consumers' do not
+show it."""
 PACKED_COPIES, COPY_LAUNCHES = 0.5, 0.8
 """What a group takes longer than a head, over a copy: 1.3 us on A100, 1.0 on L40S, by no kernel known. A copy, over a
 launch: of decodes, which tell prefills of single queries."""
@@ -182,6 +186,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return what the shortest call takes: a serving library's with the kernels beside it, or one kernel's launch."""
     served = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"] + is_async(fleet) * PLAN_US) * US
+    served = served + is_blackwell(fleet) * STEP_US / 2.0 * US
     served = fleet.launch_ratio * (served + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
     launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
     triton = np.where(is_amd(fleet) & (p.kernel == AttentionKernel.TRITON), v["amd_triton_us"], 0.0) * US

@@ -68,10 +68,15 @@ SCORE_BYTES: Final = 4.0
 """Without a fused kernel the scores are written, scaled (read and written), normalised (read and written) and read;
 PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
 
-TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2}
+TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2, "async_cudnn_ratio": 0.1}
 """Spreads of what torch's forward passes on Hopper tell of kernels, which no table of decoding does."""
 CUDNN_DROPOUT_CYCLES: Final = 0.23
 """Of each score, read off the recordings that tell of the memory-efficient kernels'."""
+WINDOW_CYCLES: Final = 4 / 128
+"""Of each score in a window, by cuDNN, and TensorRT-LLM on Hopper: two comparisons, their conjunction, a choice; 128
+lanes. TensorRT-LLM's other kernels take no longer with one."""
+WIDENING_LAUNCHES: Final = 2.0 * kernels.COPY_LAUNCHES
+"""Beside a kernel that widens FP8, as two copies: 3.5 us on L40S, 6.2 on RTX PRO 6000, at any head dim, in sight."""
 LONE_SHARE: Final = 0.28
 """Of a CTA's time, what each one that is missing beside it costs: from trained shapes of few memory-efficient CTAs."""
 CLEARING_US: Final = 1.0
@@ -127,10 +132,11 @@ class _Unit:
     """Of a FLOP, over a plain product's: exponentials and what feeds them draw power too."""
     fix_ratio: Floats
     """Of a CTA's fixed cycles, over the usual kernel's."""
+    widening_launches: Floats
     transposing_cycles: Floats
     """Of one SM, for a key's values: Hopper multiplies FP8 only with the summed dimension innermost."""
-    dropout_cycles: Floats
-    """Of one SM, for a score; 0 where none is dropped."""
+    score_cycles: Floats
+    """Of one SM, for a score: what drops some, or compares with a window's ends."""
     is_whole: Floats
     """1: a tile takes as long with few queries and keys as with its full number."""
     held: Floats
@@ -164,10 +170,12 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     dram, extra = _memory_ns(p, fleet, v)
     beside_ns = np.where(kernels.is_short_cudnn(p, fleet), CLEARING_US * US * fleet.launch_ratio, 0.0)
     starts_more = kernels.is_trtllm(p) & (is_hopper(fleet) | (is_blackwell(fleet) & (p.is_causal == 1)))
-    floor = kernels.floor_ns(p, fleet, v) + np.where(starts_more, gpu_physics.launch_s(fleet, v) * 1e9, beside_ns)
+    launch_ns = gpu_physics.launch_s(fleet, v) * 1e9
+    late_ns = has_wide_head_blocks(fleet) * kernels.STEP_US / 2.0 * US
+    floor = kernels.floor_ns(p, fleet, v) + late_ns + np.where(starts_more, launch_ns, beside_ns)
+    floor = floor + unit.widening_launches * launch_ns + kernels.copy_ns(p, fleet, v, kernels.COPY_LAUNCHES)
     is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)
     sharpness = np.where(is_overlapping, v["overlapping_sharpness"], v["sharpness"])
-    floor = floor + kernels.copy_ns(p, fleet, v, kernels.COPY_LAUNCHES)
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time, np.log(slow))
@@ -188,7 +196,8 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
-    windowed = fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys)
+    has_window = (p.window > 0) & (p.window < p.keys)
+    windowed = fp8_cache & is_hopper(fleet) & has_window
     peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
     fallback = v["fallback_ratio"] * (p.query_dim / REFERENCE_DIM) ** v["fallback_dim_exponent"]
     fallback = np.where(windowed, v["windowed_fp8_ratio"], fallback)
@@ -207,6 +216,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     is_torch, held = np.isin(p.kernel, TORCH_KERNELS), kernels.held_ctas(p, fleet)
     torch_fix = v["torch_fix_kcycles"] / v["fix_kcycles"]
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
+    compares = ((p.kernel == AttentionKernel.CUDNN) | (trtllm & is_hopper(fleet))) & has_window
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
     return _Unit(
@@ -221,8 +231,9 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.select([widened, is_torch], [v["widened_fix_ratio"], torch_fix / held], 1.0),
+        widening_launches=widened * WIDENING_LAUNCHES,
         transposing_cycles=(trtllm & is_hopper(fleet) & (element_bytes == 1.0)) * 2.0 * p.value_dim / SHARED_BYTES,
-        dropout_cycles=dropout_cycles(p, CUDNN_DROPOUT_CYCLES),
+        score_cycles=dropout_cycles(p, CUDNN_DROPOUT_CYCLES) + np.where(compares, WINDOW_CYCLES, 0.0),
         is_whole=wide.astype(np.float64),
         held=held,
     )
@@ -259,7 +270,7 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     matrix, loads = flops / unit.flops_per_cycle, flops / unit.fed_flops_per_cycle
     exponentials = rows / unit.exponentials_per_cycle
     cubes = matrix * matrix * matrix + loads * loads * loads + exponentials * exponentials * exponentials
-    key = np.cbrt(cubes) + expand(v["key_cycles"]) + rows * unit.dropout_cycles + unit.transposing_cycles
+    key = np.cbrt(cubes) + expand(v["key_cycles"]) + rows * unit.score_cycles + unit.transposing_cycles
     fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
@@ -316,13 +327,16 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     own = queries * width + keys * p.kv_bytes
     # Reads 16 bits, writes what the kernel takes; `queries`, which counts results too, stands for both.
     rotated = v["extra_passes"] * (queries * (2.0 + width) / 2.0 + keys * (2.0 + p.kv_bytes)) / 2.0
-    paged = np.where(p.kernel == AttentionKernel.PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
+    is_paged = p.kernel == AttentionKernel.PAGED
+    paged = np.where(is_paged, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
     scores = SCORE_PASSES * SCORE_BYTES * p.batch * p.heads * p.queries * p.keys
-    extra = np.where(kernels.is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
     encoder_ratio = np.where(has_tensor_memory(fleet), 0.0, v["encoder_extra_ratio"])
-    extra = extra * np.where((p.is_causal == 1) | ~kernels.is_trtllm(p), 1.0, encoder_ratio)
-    miss = miss_ratio(own + extra, fleet, v)
-    own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
+    share = np.where((p.is_causal == 1) | ~kernels.is_trtllm(p), 1.0, encoder_ratio)
+    extra = share * np.where(kernels.is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
+    # In L2 lies what such a pass reads, in 16 bits, and what it writes.
+    read = share * np.select([kernels.is_trtllm(p), is_paged], [queries + 2.0 * keys, 2.0 * keys], extra)
+    miss = miss_ratio(own + read, fleet, v)
+    own_miss = miss_ratio((own + read) * p.copies, fleet, v)
     ns_per_byte = 1e9 / kernels.dram_bytes_per_s(fleet, v)
     held = fleet.l2_cache_bytes / (own * p.copies)
     cold_ns = np.isin(p.kernel, TORCH_KERNELS) * kernels.COLD_US * US / (1.0 + held * held * held)

@@ -51,6 +51,7 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 PARAMETERS: Final = (*priors("latent attention"), *DRAM_PARAMETERS, *L2_PARAMETERS)
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
 (`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200.
+`sequence_cycles`: a decode's sequence of 16-bit operands; with blocks' own 34 to 55 ns on H100, B200, B300, GB200.
 `prefill_floor_us`: of one kernel more, which TensorRT-LLM's prefill starts on Blackwell: its shortest calls take 2.5 to
 3.5 us longer than a decode's, flash attention's on H100 no longer."""
 OTHER_SHARPNESS: Final = 3.0
@@ -90,6 +91,8 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
         1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
     )
+    is_wide = is_decode & (kernel == LatentKernel.LIBRARY) & ~(is_fp8 & has_tensor_memory(fleet))
+    aside = aside + is_wide * p.batch * v["sequence_cycles"] / clock
     partial = PARTIAL_SPLITS[kernel] * p.batch * p.heads * p.queries * p.value_dim * 4.0 * v["partial_passes"]
     aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
     beside_us = ~is_decode * (is_fp8 * v["fp8_floor_us"] + has_tensor_memory(fleet) * v["prefill_floor_us"])
@@ -171,7 +174,7 @@ def _key_cycles(
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
     least = matrix * np.minimum(rows / tile, 1.0)
     matrix = matrix * np.where(is_decode, decode, prefill)
-    key = np.maximum(np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3)), least)
+    key = np.maximum(np.where(is_decode, matrix + waits, np.hypot(matrix, exponentials)), least)
     fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
     return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
 

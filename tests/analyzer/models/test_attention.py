@@ -169,6 +169,22 @@ def test_encoders_on_blackwell_of_data_centres_have_no_pass_beside_them() -> Non
     assert (twice > 1.001 * once).tolist() == [[False, True, True], [True, True, True]]
 
 
+def test_a_window_costs_cudnn_comparisons_of_each_score_that_it_leaves() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, "H200 SXM 141GB")])
+    columns = {"kernel": int(AttentionKernel.CUDNN), "heads": 64.0, "queries": 8192.0, "keys": 8192.0}
+    narrow = {"query_dim": 64.0, "value_dim": 64.0}
+    wide_open, all_keys = (times(PREFILL, fleet, **columns, **narrow, window=window)[0] for window in (8191.0, 0.0))
+    assert 1.1 < wide_open / all_keys < 1.5
+
+
+def test_fp8_that_is_widened_starts_more_kernels_than_fp8_that_is_not() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("L40S", "RTX PRO 6000 Blackwell Server")])
+    columns = {"kernel": int(AttentionKernel.TENSORRT_LLM), "arithmetic": int(ArithmeticFormat.FP8), "kv_bytes": 1.0}
+    one = {"batch": 1.0, "heads": 1.0, "kv_heads": 1.0, "queries": 1.0, "keys": 1.0}
+    own, widened = (times(PREFILL, fleet, **columns, **one, query_dim=dim, value_dim=dim) for dim in (128.0, 64.0))
+    assert (widened - own > 3e3).all()
+
+
 def test_the_correction_speaks_of_measured_kinds_alone() -> None:
     kernels = np.array([AttentionKernel.PAGED, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
     sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes

@@ -48,6 +48,15 @@ def times(dims: LatentAttentionDims, fleet: Fleet = FLEET) -> Floats:
     return np.asarray(MODEL.simulate(problems, fleet, values, None).time_ns[0])
 
 
+def test_more_sequences_of_few_keys_take_longer_where_operands_have_16_bits() -> None:
+    b200 = build_fleet([gpu for gpu in GPUS if gpu.name.startswith("B200 SXM")])
+    few, many = (
+        [times(replace(DECODE, batch=batch, heads=8, keys=16, cache_bytes=size), b200)[0] for size in (2, 1)]
+        for batch in (16, 128)
+    )
+    assert many[0] - few[0] > 1.3e3 + many[1] - few[1]
+
+
 @pytest.mark.parametrize("dims", [DECODE, PREFILL], ids=["decode", "prefill"])
 @pytest.mark.parametrize("kernel", LatentKernel)
 def test_every_gpu_has_a_time_above_its_bounds(dims: LatentAttentionDims, kernel: LatentKernel) -> None:
