@@ -54,6 +54,10 @@ these in sight)."""
 FOUR_CHANNELS: Final = 4.0
 CHANNEL_BYTES: Final = 16.0
 """What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
+Side = Floats | float
+PACKED_SIDES: Final = (256.0, 128.0)
+"""Of a block that sums pairs of 16 bits in one register, twice the largest of single ones: cuBLAS's and CUTLASS's names
+have it (`ampere_hgemm_256x128_nt`, `cutlass_simt_hgemm_256x128_8x2`), and P100's times no smaller one."""
 NARROW_WIDTHS: Final = (4.0, 8.0, 16.0)
 """Channels in and out of a group that kernels of their own take (`runs_narrow_groups`)."""
 INSTRUCTION_SUMS, INSTRUCTION_COLUMNS = 16.0, 8.0
@@ -78,6 +82,8 @@ class Setting:
     vector_product: Product
     gain: Floats
     """Efficiency of vector kernels over Pascal's."""
+    is_packed: Mask
+    """Where a lane of vector units multiplies two values of 16 bits at once: before Volta, of GP100."""
 
 
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
@@ -85,6 +91,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     product = product_of(problems, values["stride_waste"])
     # Channels lie innermost in half precision since Volta alone (int8's by fours).
     is_planar = (problems.element_bytes != HALF_BYTES) | is_before_volta(fleet)
+    has_pairs = is_before_volta(fleet) & (fleet.flops_per_s[Rate.FP16] > fleet.flops_per_s[Rate.FP32])
     return Setting(
         problems=problems,
         fleet=fleet,
@@ -92,6 +99,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         vector=_vector_unit(problems, fleet, values),
         vector_product=product.passing(problems, is_planar),
         gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
+        is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs,
     )
 
 
@@ -134,7 +142,7 @@ def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
 
 
 def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
-    """Return the vector units: half precision is summed in fp32, at its rate; int8 four products at once."""
+    """Return the vector units: half precision is summed in fp32, at its rate (but `_packed`); int8 by fours."""
     is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
     single = fleet.flops_per_s[Rate.FP32]
     peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], single, INT8_LANES * single)
@@ -172,18 +180,32 @@ def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
     )
 
 
+def _packed(setting: Setting, unit: Unit, rows: Side, columns: Side) -> tuple[Unit, tuple[Side, Side]]:
+    """Return the unit and a block's sides, of pairs of 16 bits where they are multiplied at once.
+
+    Not by Winograd's kernels in one step, as their names say (`maxwell_fp16_scudnn_winograd_fp16_fp32`).
+    """
+    if not (is_packed := setting.is_packed).any():
+        return unit, (rows, columns)
+    unit = replace(unit, flops_per_cycle=unit.flops_per_cycle * np.where(is_packed, 2.0, 1.0))
+    return unit, (np.where(is_packed, PACKED_SIDES[0], rows), np.where(is_packed, PACKED_SIDES[1], columns))
+
+
 def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit matrix product on vector units in its best tile."""
     efficiency = setting.values["implicit_efficiency"] * setting.gain
-    efficiency = efficiency * setting.vector_product.by_direction(setting.values, "vector")
+    ratio = setting.vector_product.by_direction(setting.values, "vector")
+    # A weight gradient of several positions loads neighbouring pixels for all of them; single ones share none.
+    efficiency = efficiency * np.where(setting.vector_product.is_weights & (setting.problems.taps > 1), 1.0, ratio)
     unit = replace(setting.vector, efficiency=efficiency, epilogue_k=setting.values["epilogue_k"])
     add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
 
-    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        wanted = setting.fleet.sm_count * resident_blocks(rows * columns)
-        blocks, k, added_ns = split_product(setting.vector_product, unit, (rows, columns), wanted, add_rate)
-        tile = Tile(blocks=blocks, sides=(rows, columns), k=k, dram_bytes=setting.vector_product.moved_bytes)
-        return tile_time(unit, setting.fleet, setting.values, tile) + added_ns
+    def timed(rows: Side, columns: Side) -> Floats:
+        packed, sides = _packed(setting, unit, rows, columns)
+        wanted = setting.fleet.sm_count * resident_blocks(sides[0] * sides[1])
+        blocks, k, added_ns = split_product(setting.vector_product, packed, sides, wanted, add_rate)
+        tile = Tile(blocks=blocks, sides=sides, k=k, dram_bytes=setting.vector_product.moved_bytes)
+        return tile_time(packed, setting.fleet, setting.values, tile) + added_ns
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
 
@@ -219,7 +241,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     again = np.where(fleet.has_hbm, 0.0, scarce * (values["gddr_weights_reads"] - 1.0))
     reads = 1.0 + np.where(product.is_weights, again, 0.0)
 
-    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+    def timed(rows: Side, columns: Side) -> Floats:
         wanted = fleet.sm_count * resident_blocks(rows * columns)
         blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         loaded = blocks * k * (rows + columns) * problems.element_bytes
@@ -302,10 +324,11 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     efficiency = values["separate_efficiency"] * setting.gain
     unit = replace(setting.vector, efficiency=efficiency, epilogue_k=values["epilogue_k"])
 
-    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        blocks = SEPARATE_POINTS * np.ceil(rows_made / rows) * np.ceil(makes / columns)
-        tile = Tile(blocks=blocks, sides=(rows, columns), k=sums, dram_bytes=cold)
-        return tile_time(unit, setting.fleet, values, tile)
+    def timed(rows: Side, columns: Side) -> Floats:
+        packed, sides = _packed(setting, unit, rows, columns)
+        blocks = SEPARATE_POINTS * np.ceil(rows_made / sides[0]) * np.ceil(makes / sides[1])
+        tile = Tile(blocks=blocks, sides=sides, k=sums, dram_bytes=cold)
+        return tile_time(packed, setting.fleet, values, tile)
 
     product_ns, tile = best_tile(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES % TILE_CODES)
     moved = product.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit

@@ -574,3 +574,16 @@ def test_errors_are_grouped_by_direction_and_kind() -> None:
     problems = problems_of_dims([dims for dims, _ in cases], [Rate.MATRIX_FP16] * len(cases))
     assert MODEL.group is not None
     assert MODEL.group(problems).tolist() == [group for _, group in cases]
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("Tesla P100 PCIe 16GB", 1.7, 2.1), ("GeForce GTX 1080 Ti", 0.9, 1.1)]
+)
+def test_pairs_of_fp16_are_multiplied_at_once_where_vector_units_do_so(name: str, least: float, most: float) -> None:
+    """GP100 alone: other chips before Volta sum fp16 at the rate of fp32."""
+    fleet, dims = build_fleet([find_gpu(CATALOG, name)]), convolution(c_in=512, c_out=512, kernel=1, size=56)
+    single, half = (
+        run(as_rows(problems_of_dims([dims], [rate])), fleet).time_ns[0, 0]
+        for rate in (Rate.MATRIX_FP32, Rate.MATRIX_FP16)
+    )
+    assert least < single / half < most
