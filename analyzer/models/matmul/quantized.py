@@ -29,11 +29,11 @@ QUANTIZED_PARAMETERS: Final = (*(item for item in PARAMETERS if item.name not in
 engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (H100 and B200 in sight).
 `strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100 in sight.
 `fp4_step_ratio`: scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest
-products of A100, L40S and B200 leave of their boards' power. `quantize_row_ns`: a kernel that handles a row per warp
-(GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's `scale_1x128_kernel` loads two elements at a time.
-`step_cycles`, `..._kcycles`: fits without A100 and without L40S agreed in cycles, not in time. `native_scales_kcycles`:
-a launch that packs blocks' scales for data-centre Blackwell's matrix units; its prior, and that of fp4's conversion
-(as others'), were set with H100, L40S and GB202 in sight."""
+products of A100, L40S and B200 leave of their boards' power. `int8_efficiency`: AMD's kernels are another library's.
+`quantize_row_ns`: a kernel that handles a row per warp (GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's
+`scale_1x128_kernel` loads two elements at a time. `step_cycles`, `..._kcycles`: fits without A100 and without L40S
+agreed in cycles, not in time. `native_scales_kcycles`: a launch that packs blocks' scales for data-centre Blackwell's
+matrix units; its prior, and that of fp4's conversion (as others'), were set with H100, L40S and GB202 in sight."""
 KIND_EFFICIENCY: Final = (
     (MatmulKernel.FP8, "fp8_efficiency"),
     (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),

@@ -26,6 +26,10 @@ UNKNOWN_BASE_RATIO: Final = 0.75
 """Base over boost clock where no base clock is known (the catalogue's median)."""
 STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
+DRIFT_DEPTH: Final = 1024.0
+"""k at which blocks have drifted apart by `drift_bytes` per row: what delays each is chance, so with the root of k."""
+LINE_BYTES: Final = 2.0 * 128.0
+"""Of L2 per row along k: pieces of 32 bytes take up whole lines, the one in use and the next."""
 COLD_LATENCY: Final = 2.0
 """DRAM's over L2's, read off H100's rows of few vectors: cold ones take twice as long as reused ones. Hopper's alone,
 whose rows are either: with stalls that follow it, errors of older chips left out rose nearly as often as they fell."""
@@ -128,7 +132,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         load_cycles=one_by_one * (1.0 - across * (1.0 - values["vector_load_ratio"])),
         single_cycles=one_by_one * (1.0 + p.contiguous),
         exposed_write=values["exposed_write"],
-        drift=values["drift_bytes"] / fleet.l2_cache_bytes,
+        drift=(values["drift_bytes"] * np.sqrt(p.k / DRIFT_DEPTH) + LINE_BYTES * p.contiguous) / fleet.l2_cache_bytes,
         strip_rows=np.where(is_nvidia(fleet), 1.0, AMD_STRIP_ROWS),
         operand_energy=values["operand_energy"],
         throttle_exponent=values["throttle_exponent"],

@@ -139,7 +139,7 @@ def test_many_more_multiprocessors_on_the_same_memory_are_not_slower(factor: flo
     more = replace(fleet, sm_count=np.round(fleet.sm_count * factor), flops_per_s=rates)
     for contiguous in (0, 1):
         problems = as_columns(products((1, 2048, 50_272, 2560), (1, 8192, 50_272, 4096), contiguous=contiguous))
-        assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.15).all()
+        assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.2).all()
 
 
 def test_pairs_equal_the_grid() -> None:
@@ -316,6 +316,16 @@ def test_operands_across_k_load_four_words_at_a_time_on_hopper() -> None:
     across = replace(across, turned=np.ones(1, dtype=np.int64))
     times = [run(item, fleet, tile).time_ns[0] for item in (along, one, across)]
     assert times[0] > 1.05 * times[1] > 1.05**2 * times[2]
+
+
+def test_blocks_drift_apart_with_the_root_of_k_and_hold_whole_lines_along_it() -> None:
+    fleet, sizes = fleet_of("Tesla P4"), ((1, 4096, 4096, 1024), (1, 4096, 4096, 4096))
+    values = prior_values(MODEL.parameters, 1)
+    across, along = (
+        np.ravel(pairs_of(as_columns(products(*sizes, contiguous=c)), fleet, values).drift) for c in (0, 1)
+    )
+    assert across[1] == pytest.approx(2.0 * across[0])
+    assert along - across == pytest.approx(256.0 / fleet.l2_cache_bytes[0])
 
 
 def test_arithmetic_after_a_pause_is_slower() -> None:
