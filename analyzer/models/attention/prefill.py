@@ -171,7 +171,9 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     beside_ns = np.where(kernels.is_short_cudnn(p, fleet), CLEARING_US * US * fleet.launch_ratio, 0.0)
     starts_more = kernels.is_trtllm(p) & (is_hopper(fleet) | (is_blackwell(fleet) & (p.is_causal == 1)))
     launch_ns = gpu_physics.launch_s(fleet, v) * 1e9
-    late_ns = has_wide_head_blocks(fleet) * kernels.STEP_US / 2.0 * US
+    # As in `floor_ns`: torch's kernels, which nobody timed there, have no such step.
+    is_served = kernels.is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)
+    late_ns = is_served * has_wide_head_blocks(fleet) * kernels.STEP_US / 2.0 * US
     floor = kernels.floor_ns(p, fleet, v) + late_ns + np.where(starts_more, launch_ns, beside_ns)
     floor = floor + unit.widening_launches * launch_ns + kernels.copy_ns(p, fleet, v, kernels.COPY_LAUNCHES)
     is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)

@@ -83,7 +83,8 @@ class Setting:
     gain: Floats
     """Efficiency of vector kernels over Pascal's."""
     is_packed: Mask
-    """Where a lane of vector units multiplies two values of 16 bits at once: before Volta, of GP100."""
+    """Where a lane of vector units multiplies two values of fp16 at once: before Volta, of GP100. Not in Winograd's
+    kernels in one step, as their names say (`maxwell_fp16_scudnn_winograd_fp16_fp32`)."""
 
 
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
@@ -91,7 +92,9 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     product = product_of(problems, values["stride_waste"])
     # Channels lie innermost in half precision since Volta alone (int8's by fours).
     is_planar = (problems.element_bytes != HALF_BYTES) | is_before_volta(fleet)
-    has_pairs = is_before_volta(fleet) & (fleet.flops_per_s[Rate.FP16] > fleet.flops_per_s[Rate.FP32])
+    has_pairs = is_before_volta(fleet) & (peak_flops_per_s(problems.rate, fleet) > fleet.flops_per_s[Rate.FP32])
+    # A group that fills less than half of a block's columns is no faster in pairs.
+    is_filled = (problems.groups <= 1) | (product.n >= PACKED_SIDES[1] / 2.0)
     return Setting(
         problems=problems,
         fleet=fleet,
@@ -99,7 +102,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         vector=_vector_unit(problems, fleet, values),
         vector_product=product.passing(problems, is_planar),
         gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
-        is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs,
+        is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs & is_filled,
     )
 
 
@@ -181,10 +184,7 @@ def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
 
 
 def _packed(setting: Setting, unit: Unit, rows: Side, columns: Side) -> tuple[Unit, tuple[Side, Side]]:
-    """Return the unit and a block's sides, of pairs of 16 bits where they are multiplied at once.
-
-    Not by Winograd's kernels in one step, as their names say (`maxwell_fp16_scudnn_winograd_fp16_fp32`).
-    """
+    """Return the unit and a block's sides, of pairs of fp16 where they are multiplied at once."""
     if not (is_packed := setting.is_packed).any():
         return unit, (rows, columns)
     unit = replace(unit, flops_per_cycle=unit.flops_per_cycle * np.where(is_packed, 2.0, 1.0))

@@ -185,6 +185,17 @@ def test_fp8_that_is_widened_starts_more_kernels_than_fp8_that_is_not() -> None:
     assert (widened - own > 3e3).all()
 
 
+@pytest.mark.parametrize(("kernel", "late_us"), [("TENSORRT_LLM", 1.0), ("FLASH2", 0.0), ("MATH", 0.0)])
+def test_served_calls_alone_end_late_on_all_of_blackwell(
+    kernel: str, late_us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("B200 SXM (HGX, 180GB)", "RTX 5090", "L40S")])
+    late = times(PREFILL, fleet, kernel=int(AttentionKernel[kernel]))
+    monkeypatch.setattr("wavecast.analyzer.models.attention.kernels.STEP_US", 0.0)
+    added_us = (late - times(PREFILL, fleet, kernel=int(AttentionKernel[kernel]))) / 1e3
+    assert added_us == pytest.approx([late_us, late_us, 0.0], abs=0.05)
+
+
 def test_the_correction_speaks_of_measured_kinds_alone() -> None:
     kernels = np.array([AttentionKernel.PAGED, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
     sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes

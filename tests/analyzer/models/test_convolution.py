@@ -587,3 +587,17 @@ def test_pairs_of_fp16_are_multiplied_at_once_where_vector_units_do_so(name: str
         for rate in (Rate.MATRIX_FP32, Rate.MATRIX_FP16)
     )
     assert least < single / half < most
+
+
+@pytest.mark.parametrize(
+    ("rate", "groups"), [(Rate.MATRIX_BF16, 1), (Rate.MATRIX_FP16, 32)], ids=["bf16", "groups of 8 channels"]
+)
+def test_what_no_pairs_speed_up_takes_gp100_no_longer_than_fp32(rate: Rate, groups: int) -> None:
+    """Of bf16 it has no pairs, and narrow groups fill a corner of the block that sums them."""
+    fleet = build_fleet([find_gpu(CATALOG, "Tesla P100 PCIe 16GB")])
+    for direction in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT):
+        dims = replace(convolution(batch=32, c_in=256, c_out=256, size=28), groups=groups, direction=direction)
+        single, half = (
+            run(as_rows(problems_of_dims([dims], [one])), fleet).time_ns[0, 0] for one in (Rate.MATRIX_FP32, rate)
+        )
+        assert 0.9 < single / half < 1.3
