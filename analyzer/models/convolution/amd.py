@@ -23,6 +23,8 @@ WANTED_BLOCKS: Final = 2.0
 WHOLE: Final = 16.0
 """Channels and pixels of the least tile that is not filled up."""
 EXPLICIT_SIDE: Final = 64.0
+USUAL_TAPS: Final = 9.0
+"""Of filters whose loads `amd_direct_channels` speaks of."""
 BF16: Final = RATES.index(Rate.MATRIX_BF16)
 
 
@@ -133,9 +135,10 @@ def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, value
     """Return kernels without tiles: of images, and of volumes channel by channel.
 
     A block sums channel after channel, of weight gradients image after image, each a load of DRAM apart. Loads serve
-    the channels made from them; a strided filter needs more of them.
+    the channels made from them, and a row of a filter's positions; a strided filter needs more of them.
     """
-    loads = 1.0 + values["amd_direct_channels"] * problems.stride / product.n
+    side = np.sqrt(np.maximum(problems.taps, USUAL_TAPS) / USUAL_TAPS)
+    loads = 1.0 + values["amd_direct_channels"] * problems.stride / (product.n * side)
     cost = np.where(product.is_weights, 1.0 / values["amd_direct_weights_ratio"], loads)
     is_cast = (problems.rate == BF16) | product.is_weights & (problems.element_bytes < 4.0)
     cost = cost * np.where(is_cast, 1.0 / values["amd_direct_cast_ratio"], 1.0)

@@ -93,8 +93,8 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     # Channels lie innermost in half precision since Volta alone (int8's by fours).
     is_planar = (problems.element_bytes != HALF_BYTES) | is_before_volta(fleet)
     has_pairs = is_before_volta(fleet) & (peak_flops_per_s(problems.rate, fleet) > fleet.flops_per_s[Rate.FP32])
-    # A group that fills less than half of a block's columns is no faster in pairs.
-    is_filled = (problems.groups <= 1) | (product.n >= PACKED_SIDES[1] / 2.0)
+    # Groups and forward passes that fill less than half of a block's columns are no faster in pairs.
+    is_wide = (problems.groups <= 1) & (product.is_data | product.is_weights) | (product.n >= PACKED_SIDES[1] / 2.0)
     return Setting(
         problems=problems,
         fleet=fleet,
@@ -102,7 +102,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         vector=_vector_unit(problems, fleet, values),
         vector_product=product.passing(problems, is_planar),
         gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
-        is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs & is_filled,
+        is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs & is_wide,
     )
 
 
