@@ -83,14 +83,16 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
         columns = columns_of(assignment.model, fleet)
         if not len(columns):
             continue
-        part = take_gpus(fleet, columns)
+        is_whole = len(columns) == len(fleet.gpus)
+        part = fleet if is_whole else take_gpus(fleet, columns)
         prepared, model = library.prepare(assignment.model, part), library.fitted[assignment.model].model
         pairs = BLOCK_PAIRS * (len(model.class_names) if model.is_by_class else 1)
         size = BLOCK_ROWS * max(1, pairs // (BLOCK_ROWS * len(columns)))
         for block in row_blocks(len(assignment.rows), size):
             rows = assignment.rows[block]
             problems = as_columns(take_problems(assignment.problems, block))
-            predicted, at = library.predict(assignment.model, problems, part, prepared), np.ix_(rows, columns)
+            predicted = library.predict(assignment.model, problems, part, prepared)
+            at = rows if is_whole else np.ix_(rows, columns)
             time_ns[at], width[at] = predicted.time_ns, predicted.half_width
             anchored[at], anchor[at] = predicted.anchored_half_width, predicted.anchor
             foreign[at] = predicted.foreign_half_width

@@ -132,8 +132,8 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold * read) + chain
     later = np.where(is_filled & is_plain & of_nvidia, chain, wait)
     wave_us = (single(launch.start_cycles) + (waves - single(is_elementwise)) * later) * single(cycle_us)
-    is_longer = (problems.kind == VectorKernel.QUANTIZE) & is_blackwell(fleet)
-    issue_us = issue_us * np.where(is_longer, single(shared["blackwell_quantize_ratio"]), single(1.0))
+    if (is_longer := (problems.kind == VectorKernel.QUANTIZE) & is_blackwell(fleet)).any():
+        issue_us = issue_us * np.where(is_longer, single(shared["blackwell_quantize_ratio"]), single(1.0))
     busy_us, is_in_turn = _joined(dram_us, l2_us, issue_us, wave_us), problems.in_turn > 1
     # Blocks that wait leave the memory idle, but not GDDR, whose queue is longer than their waits: the longer of both
     # (seen in timm's networks on RTX 3090 and 4090).
