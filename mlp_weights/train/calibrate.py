@@ -21,7 +21,7 @@ SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 TIE: Final = 1.001
 """Errors that differ by less than the seed of a network changes them: the more cautious correction is taken."""
 LONE_CHIP_FACTOR: Final = 1.5
-"""Widening of what one chip alone tells of its vendor: of 14 models, NVIDIA's new chips need 1.50 in the middle one."""
+"""Widening of what one chip alone tells of its vendor. Declared; about what NVIDIA's chips need when they are new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
