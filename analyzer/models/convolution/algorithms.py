@@ -9,7 +9,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values
-from .nvidia import HALF_BYTES
+from ..frame.problems import HALF_BYTES
 from .problems import NEVER_NS, ConvolutionProblems, tensor_elements
 from .products import LANES, filled
 

@@ -18,11 +18,8 @@ from .problems import NEVER_NS, ConvolutionProblems, ConvolutionTiming, tensor_e
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
-WANTED_BLOCKS: Final = 2.0
-"""Per compute unit, for which weight gradients are split."""
-WHOLE: Final = 16.0
-"""Channels and pixels of the least tile that is not filled up."""
-EXPLICIT_SIDE: Final = 64.0
+WANTED_BLOCKS, WHOLE, EXPLICIT_SIDE = 2.0, 16.0, 64.0
+"""Per compute unit, for which weight gradients are split; channels and pixels of the least tile not filled up."""
 USUAL_TAPS: Final = 9.0
 """Of filters whose loads `amd_direct_channels` speaks of."""
 BF16: Final = RATES.index(Rate.MATRIX_BF16)

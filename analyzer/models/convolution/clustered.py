@@ -14,10 +14,9 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values, priors
-from ..frame.problems import RATES, peak_flops_per_s
+from ..frame.problems import HALF_BYTES, RATES, peak_flops_per_s
 from .algorithms import PADDED_CHANNELS, TILE_SIDE, VECTOR_SIDE, add_scattered, separate_time
-from .nvidia import HALF_BYTES, VOLUME
-from .problems import NEVER_NS, ConvolutionProblems, ConvolutionTiming, is_one_pixel, tensor_elements
+from .problems import NEVER_NS, VOLUME, ConvolutionProblems, ConvolutionTiming, is_one_pixel, tensor_elements
 from .products import FEW_TAPS, LANES, Product, best_tile, depthwise_time, filled, missed_part, product_of
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
@@ -29,13 +28,11 @@ TILES: Final = (
 VECTOR_RESIDENT, WIDE_K = 8.0, 2048.0
 """Blocks of 32 x 32, of two warps, that a multiprocessor runs at once; the most sums of tiles of 256 x 64: all but one
 of 17 own forward shapes of more ran the lesser tiles."""
-CHUNK_BYTES: Final = 128.0
-"""Of channels that one trip of the main loop sums at one position."""
-FIRST_BYTES: Final = 64.0
-"""The same of a first layer's few channels, which CUTLASS's kernels take."""
+CHUNK_BYTES, FIRST_BYTES = 128.0, 64.0
+"""Of channels that one trip of the main loop sums at one position; of a first layer's few, which CUTLASS's take."""
 FEW_CHANNELS, LOAD_BYTES = 4.0, 16.0
-LAYOUT_SIDE: Final = 32.0
-"""Pixels, and channels, of one block that changes the layout."""
+LAYOUT_SIDE, LANE_STEP = 32.0, 8.0
+"""Pixels, and channels, of a block that changes the layout; sums of one trip of vector units' main loop."""
 WARP_GROUP_SUMS, STRIDED_SUMS = 16384.0, 8192.0
 """Of a tile of one group of warps, whose turning of operands no second one hides, and of the least in which bf16's
 first layers and 16 bits' patches run; of a strided data gradient's least tile."""
@@ -50,8 +47,6 @@ LOOP_CHANGES: Final = 4.0
 MOST_REACH: Final = 16.0
 """Of a dilated kernel that Hopper's own kernels take: own rows of 4 to 12 pixels run in them, those of 24 and 36 in
 Ampere's, whose fp16 data gradients are left to vector units."""
-LANE_STEP: Final = 8.0
-"""Sums of one trip of vector units' main loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,12 +82,15 @@ def clustered_time(
     """Return the time of one pass, ns, and the tiles chosen."""
     setting = _setting_of(problems, fleet, values)
     main_ns, tile = _main(setting, choice)
-    layout_ns = _layouts(setting)
+    layout_ns, kept_ns = _layouts(setting)
     is_plain = (problems.taps <= 1) & (problems.stride <= 1) & (problems.groups <= 1)
-    # Ampere's kernels start sooner, at about half the rate.
-    early_ns = 1e3 * values["async_early_us"] + main_ns / np.where(setting.is_single, 1.0, values["async_far_ratio"])
+    # Ampere's kernels start sooner, at about half the rate, but for DRAM's, and write NCHW themselves in TF32.
+    p, slow, dram_ns = values["async_sharpness"], values["async_far_ratio"], setting.dram_ns
+    slow_ns = (dram_ns**p + (main_ns**p - dram_ns**p) / slow**p) ** (1.0 / p)
+    early_ns = 1e3 * values["async_early_us"] + np.where(setting.is_single, main_ns, slow_ns)
     late_ns = np.where(setting.is_single, early_ns, main_ns + 1e3 * values["async_launch_us"])
-    time_ns = layout_ns + np.minimum(early_ns, late_ns)
+    late_ns = late_ns - np.where(problems.dilated_reach > MOST_REACH, kept_ns, 0.0)
+    time_ns = layout_ns + np.minimum(early_ns - kept_ns, late_ns)
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if setting.is_single.any():
@@ -160,7 +158,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     efficiency = np.where(is_single, vector, values["async_efficiency"] * matrix)
     chain = values["async_chain_cycles"] / np.where(is_first, values["async_first_ratio"], 1.0)
     vector_chain = np.where(is_few, values["async_few_chain_cycles"], values["async_vector_chain_cycles"])
-    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, missed_part(product.moved_bytes, fleet, values))
+    hot = np.where(problems.timing == ConvolutionTiming.COLD, 0.0, values["async_hot_ratio"])
     rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
     return _Setting(
         problems=problems,
@@ -175,7 +173,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         is_looped=_is_ragged(problems) & ~is_forward & (bytes_of == HALF_BYTES),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         chain_cycles=np.where(is_single, vector_chain, chain),
-        dram_ns=product.moved_bytes * missed / rate * 1e9,
+        dram_ns=product.missing(fleet, hot).moved_bytes / rate * 1e9,
     )
 
 
@@ -287,7 +285,7 @@ def _is_ragged(problems: ConvolutionProblems) -> Mask:
     return np.asarray((problems.groups > 1) & (np.log2(problems.c_in) % 1.0 > 0))
 
 
-def _layouts(setting: _Setting) -> Floats:
+def _layouts(setting: _Setting) -> tuple[Floats, Floats]:
     """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
 
     fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's, of which those of few results
@@ -305,15 +303,16 @@ def _layouts(setting: _Setting) -> Floats:
         (y, problems.batch, problems.output_pixels, problems.c_out * problems.groups, is_changed),
         (weights, problems.c_out * problems.groups, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
     )
-    time_ns: Floats = np.zeros(())
+    times: list[Floats] = []
     for elements, images, pixels, channels, is_needed in tensors:
         blocks = images * np.ceil(pixels / LAYOUT_SIDE) * np.ceil(channels / LAYOUT_SIDE)
         blocks_ns = blocks * values["async_layout_cycles"] / (fleet.sm_count * fleet.clock_hz) * 1e9
         rate = values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s
         dram_ns = 2.0 * problems.element_bytes * elements / rate * 1e9
         longest = np.cbrt(blocks_ns**3 + dram_ns**3)
-        time_ns = time_ns + np.where(is_needed, longest + 1e3 * values["async_layout_us"], 0.0)
-    return np.asarray(time_ns + np.where(kept, 0.0, _readied(setting, (x, y, weights))))
+        times.append(np.where(is_needed, longest + 1e3 * values["async_layout_us"], 0.0))
+    is_kept = setting.is_tf32 & (problems.direction == Direction.FORWARD) & (problems.groups <= 1)
+    return sum(times) + np.where(kept, 0.0, _readied(setting, (x, y, weights))), np.where(is_kept, times[1], 0.0)
 
 
 def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Floats:
@@ -329,7 +328,7 @@ def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Float
     rate = values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s
     made = problems.batch * problems.input_pixels * PADDED_CHANNELS
     clear_s = made * problems.element_bytes / rate
-    again_s = 2.0 * clear_s * missed_part(made * problems.element_bytes, fleet, values)
+    again_s = 2.0 * clear_s * missed_part(made * problems.element_bytes, fleet, values["async_hot_ratio"])
     fill_s = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz)
     filled_ns = 1e9 * (clear_s + np.hypot(fill_s, again_s)) + 4e3 * values["async_layout_us"]
     is_grouped = (problems.groups > 1) & (problems.c_in > 1) & product.is_weights
@@ -374,12 +373,16 @@ def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
 
     Data gradients in TF32 alone: in 16 bits matrix units made all that was measured.
     """
-    problems, product, fleet = setting.problems, setting.product, setting.fleet
+    problems, product, fleet, values = setting.problems, setting.product, setting.fleet, setting.values
     flops = 2.0 * problems.batch * problems.output_pixels * problems.taps * problems.c_in * problems.c_out
-    rate = setting.values["async_few_ratio"] * fleet.flops_per_s[Rate.FP32]
-    vector_ns = flops / rate * 1e9 + 1e3 * setting.values["async_product_launch_us"]
+    vector_ns = flops / (values["async_few_ratio"] * fleet.flops_per_s[Rate.FP32]) * 1e9
+    vector_ns = vector_ns + 1e3 * values["async_product_launch_us"]
+    # TF32 leaves small filters to fp32's kernels; 16 bits', which cast each value, have a rate of their own.
+    single = _setting_of(replace(problems, rate=np.full_like(problems.rate, RATES.index(Rate.FP32))), fleet, values)
+    single_ns = _main(single, None)[0] + 1e3 * values["async_early_us"]
+    vector_ns = np.where(setting.is_tf32 & ~product.is_data, single_ns, vector_ns)
     is_volume = (problems.spatial == VOLUME) & (problems.element_bytes == HALF_BYTES) & ~product.is_data
     is_able = ~product.is_weights & (~product.is_data | (problems.element_bytes > HALF_BYTES))
-    is_able = is_able & (problems.taps <= FEW_TAPS)
+    is_able = is_able & (problems.taps <= FEW_TAPS - setting.is_tf32)
     is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
     return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)

@@ -14,10 +14,10 @@ from ...work.work import Direction
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS, event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from ..frame.problems import RATES, take_problems
+from ..frame.problems import HALF_BYTES, RATES, take_problems
 from .clustered import CLUSTERED_PARAMETERS, FEW_CHANNELS, clustered_time
-from .nvidia import HALF_BYTES, VOLUME, nvidia_time
-from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
+from .nvidia import nvidia_time
+from .problems import VOLUME, ConvolutionProblems, ConvolutionTiming, kernel_kind
 
 CLASS_NAMES: Final = ("before Volta", "Volta and later", "asynchronous")
 EARLY_CLASS, LATE_CLASS, ASYNC_CLASS = range(3)

@@ -13,14 +13,16 @@ from ....specs.gpu import Rate, is_matrix_rate
 from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
-from ..frame.problems import RATES, peak_flops_per_s
+from ..frame.problems import HALF_BYTES, RATES, peak_flops_per_s
 from .problems import (
     FUSED_CHANNELS,
     NEVER_NS,
+    VOLUME,
     ConvolutionProblems,
     ConvolutionTiming,
     is_one_pixel,
     runs_depthwise,
+    runs_narrow_groups,
     tensor_elements,
 )
 from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
@@ -29,41 +31,30 @@ IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
 """Rows x columns of a block, as the names of the measured kernels and their grids have them."""
 MATRIX_TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
-FUSED_TILES: Final = 32.0
-"""Tiles of 2x2 pixels of a fused Winograd block."""
-FUSED_POINTS, SEPARATE_POINTS = 16.0, 36.0
-"""Products per tile and channel pair: 4x4 for 2x2 pixels, 6x6 for 4x4 pixels."""
+FUSED_TILES, FUSED_POINTS = 32.0, 16.0
+"""Tiles of 2x2 pixels of a fused Winograd block; products per tile and channel pair."""
 TILE_CODES: Final = 8
 """A choice is the tile of the product on vector units + this times that of the separate steps, + its square times that
 on matrix units."""
-INT8_SPEEDUP: Final = 1.5
-"""Over the half-precision matrix rate, for matrix units to take int8; elsewhere vector units multiply four at once."""
-INT8_LANES: Final = 4.0
-"""Products of int8 per instruction of vector units (`dp4a`)."""
+INT8_SPEEDUP, INT8_LANES = 1.5, 4.0
+"""Over the half-precision matrix rate, for matrix units to take int8; else vector units take four at once (`dp4a`)."""
 SCARCE_L2_BYTES: Final = 1e5
-"""Of L2 per SM, with which weight gradients were measured: V100 has 79 KB, T4 105. Blocks of one range of k read the
-same tiles within a few trips of each other; of what misses there, a larger cache is taken to miss a part in proportion
-(Ampere's and Hopper's data-centre parts have 390 KB)."""
+"""Of L2 per SM, with which weight gradients were measured (V100 79 KB, T4 105). Blocks of one range of k read the same
+tiles within a few trips; a larger cache is taken to miss a part in proportion (Ampere's for data centres: 390 KB)."""
 EPILOGUE_FLOPS_PER_CYCLE: Final = 1024.0
 """Of the multiprocessors (Volta's and Turing's in half precision) to whose steps of k `matrix_epilogue_k` refers: the
 first loads of a tile, and its results on their way through shared memory, take as long whatever rate multiplies."""
 VOLUME_EFFICIENCY: Final = 0.5
 """Of kernels over volumes on matrix units, over that of those over images: V100's in fp16 and H100's and L40S's in TF32
-took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
-these in sight)."""
-FOUR_CHANNELS: Final = 4.0
-CHANNEL_BYTES: Final = 16.0
-"""What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
+took 1.3 to 1.7 times as long as with one for both (chosen with these in sight)."""
+FOUR_CHANNELS, CHANNEL_BYTES = 4.0, 16.0
+"""What a thread loads at once, in fp32 and in bytes; kernels on matrix units take channels, or pixels, by so many."""
 Side = Floats | float
 PACKED_SIDES: Final = (256.0, 128.0)
 """Of a block that sums pairs of 16 bits in one register, twice the largest of single ones: cuBLAS's and CUTLASS's names
 have it (`ampere_hgemm_256x128_nt`, `cutlass_simt_hgemm_256x128_8x2`), and P100's times no smaller one."""
-NARROW_WIDTHS: Final = (4.0, 8.0, 16.0)
-"""Channels in and out of a group that kernels of their own take (`runs_narrow_groups`)."""
 INSTRUCTION_SUMS, INSTRUCTION_COLUMNS = 16.0, 8.0
 """Of one instruction of the matrix units in half precision since Ampere (`mma.m16n8k16`)."""
-HALF_BYTES, VOLUME = 2.0, 3.0
-"""Bytes of an element of 16 bits; dimensions of a 3-D convolution."""
 HOT_TRANSFORM_RATIO: Final = 0.3
 """What a byte between transforms costs where L2 keeps it, over one through DRAM."""
 VOLTA_GAIN: Final = 1.15
@@ -80,6 +71,8 @@ class Setting:
     values: Values
     vector: Unit
     vector_product: Product
+    points: Floats
+    """Products of a tile of Winograd's algorithm in separate steps, for a pair of channels."""
     gain: Floats
     """Efficiency of vector kernels over Pascal's."""
     is_packed: Mask
@@ -95,12 +88,16 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     has_pairs = is_before_volta(fleet) & (peak_flops_per_s(problems.rate, fleet) > fleet.flops_per_s[Rate.FP32])
     # Groups and forward passes that fill less than half of a block's columns are no faster in pairs.
     is_wide = (problems.groups <= 1) & (product.is_data | product.is_weights) | (product.n >= PACKED_SIDES[1] / 2.0)
+    # L2 holds some of what the op, or the call, before left there; of TensorRT's layers nothing.
+    hot_ratio = np.where(problems.timing == ConvolutionTiming.TENSORRT, 0.0, values["l2_hot_ratio"])
+    tiles, points = product.winograd_tiles(problems, fleet)
     return Setting(
-        problems=problems,
+        problems=replace(problems, tiles=tiles),
         fleet=fleet,
         values=values,
         vector=_vector_unit(problems, fleet, values),
-        vector_product=product.passing(problems, is_planar),
+        vector_product=product.passing(problems, is_planar).missing(fleet, hot_ratio),
+        points=points,
         gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
         is_packed=(problems.element_bytes == HALF_BYTES) & has_pairs & is_wide,
     )
@@ -111,6 +108,7 @@ def nvidia_time(
 ) -> tuple[Floats, Codes]:
     """Return the time of one pass, ns, and the tiles chosen."""
     setting = setting_of(problems, fleet, values)
+    problems = setting.problems
     time_ns, tile = best_implicit(setting, choice)
     is_few = setting.vector_product.is_data & (problems.c_in < IMPLICIT_TILES[2][1]) & (problems.stride > 1)
     if (is_few := is_few & (problems.element_bytes > HALF_BYTES)).any():
@@ -122,8 +120,11 @@ def nvidia_time(
     has_units = _has_matrix_units(problems, fleet)
     if has_units.any():
         matrix, matrix_tile = best_matrix(setting, choice)
-        is_single = problems.element_bytes >= 4.0
-        fallback = np.where(is_single, time_ns * values["fallback_cost"], NEVER_NS)
+        product, is_single = setting.vector_product, problems.element_bytes >= 4.0
+        # Volumes of few summed channels, two loads or less, fill these up instead, as A100's and L40S's do.
+        summed_bytes = product.source_channels * problems.element_bytes
+        is_filled = (problems.spatial == VOLUME) & (summed_bytes <= 2.0 * CHANNEL_BYTES) & ~product.is_weights
+        fallback = np.where(is_single & ~is_filled, time_ns * values["fallback_cost"], NEVER_NS)
         time_ns = np.where(has_units, np.minimum(matrix, fallback), time_ns)
         tile = tile + TILE_CODES**2 * matrix_tile
     if (problems.groups > 1).any():
@@ -222,14 +223,18 @@ def _added_time(setting: Setting) -> Floats:
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
-    # Implicit GEMM: the convolution as a matrix product whose operand is gathered on the way. Weight gradients sum over
-    # all images, so blocks split k and add up through DRAM (`add_rate`); where L2 is scarce for the SMs they also load
-    # operands again (`missed`, `reads`). Every tile is timed and the best kept, as cuDNN's heuristics were seen to
-    # choose well; a layout change around it is added, not overlapped.
+    # Implicit GEMM: a matrix product whose operand is gathered on the way. Weight gradients' blocks split k and add up
+    # through DRAM (`add_rate`); where L2 is scarce for the SMs they also load operands again (`missed`, `reads`).
+    # cuDNN's heuristics were seen to choose tiles well; a layout change is added, not overlapped.
     problems, values, fleet = setting.problems, setting.values, setting.fleet
     is_half = problems.element_bytes == HALF_BYTES
     has_first = is_half & has_tf32(fleet)
     product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], has_first).passing(problems)
+    # Images that are operands as they lie are a product each, whose pixels fill tiles of their own.
+    is_each = multiplies_images(problems, fleet) & (problems.is_channels_last == 0) & ~product.is_weights
+    is_each = is_each & (problems.timing != ConvolutionTiming.TENSORRT)
+    images = np.where(is_each, problems.batch, 1.0)
+    product = replace(product, m=product.m / images, groups=product.groups * images)
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * product.by_direction(values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
@@ -257,9 +262,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
 def conversion_time(setting: Setting) -> Floats:
     """Return the kernels that change NCHW to NHWC and back, ns: matrix units' kernels take channels innermost.
 
-    Two passes over each tensor, and a launch: what a gradient or the forward pass reads, before, and its result after.
-    Recorded names show both (an A100's TF32, an H100's bf16); TF32 kernels of the forward pass write NCHW themselves
-    where channels come by fours (`nhwckrsc_nchw`, `alignc4` in their names).
+    Two passes over each tensor, and a launch: what is read, before, and the result after, as recorded names show (an
+    A100's TF32, an H100's bf16); TF32's of the forward pass write NCHW where channels come by fours (`nhwckrsc_nchw`).
     """
     problems, values = setting.problems, setting.values
     x, y, weights = tensor_elements(problems)
@@ -305,7 +309,7 @@ def best_fused(setting: Setting) -> Floats:
         blocks=blocks, sides=sides, points=FUSED_POINTS, k=product.source_channels, dram_bytes=product.moved_bytes
     )
     time_ns = tile_time(unit, setting.fleet, values, tile)
-    return np.where((problems.tiles > 0) & ~product.is_weights, time_ns, NEVER_NS)
+    return np.where((problems.fused_blocks > 0) & (problems.tiles > 0) & ~product.is_weights, time_ns, NEVER_NS)
 
 
 def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
@@ -316,9 +320,8 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     problems, values, product = setting.problems, setting.values, setting.vector_product
     makes = np.where(product.is_data, problems.c_in, problems.c_out)
     takes = np.where(product.is_data, problems.c_out, problems.c_in)
-    between = SEPARATE_POINTS * problems.element_bytes * (problems.tiles * (makes + takes) + makes * takes)
-    hit = 1.0 / (1.0 + (between / (setting.fleet.l2_cache_bytes * values["l2_hot_ratio"])) ** 3)
-    cold = between * (1.0 - hit)
+    between = setting.points * problems.element_bytes * (problems.tiles * (makes + takes) + makes * takes)
+    cold = replace(product, moved_bytes=between).missing(setting.fleet, values["l2_hot_ratio"]).moved_bytes
     rows_made = np.where(product.is_weights, takes, problems.tiles)
     sums = np.where(product.is_weights, problems.tiles, takes)
     efficiency = values["separate_efficiency"] * setting.gain
@@ -326,12 +329,12 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 
     def timed(rows: Side, columns: Side) -> Floats:
         packed, sides = _packed(setting, unit, rows, columns)
-        blocks = SEPARATE_POINTS * np.ceil(rows_made / sides[0]) * np.ceil(makes / sides[1])
+        blocks = setting.points * np.ceil(rows_made / sides[0]) * np.ceil(makes / sides[1])
         tile = Tile(blocks=blocks, sides=sides, k=sums, dram_bytes=cold)
         return tile_time(packed, setting.fleet, values, tile)
 
     product_ns, tile = best_tile(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES % TILE_CODES)
-    moved = product.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit
+    moved = product.moved_bytes + cold + HOT_TRANSFORM_RATIO * (between - cold)
     transform_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["transform_ratio"]) * 1e9
     time_ns = product_ns + transform_ns + 3e3 * values["launch_us"]
     return np.where(problems.tiles > 0, time_ns, NEVER_NS), tile
@@ -340,8 +343,7 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 def direct_time(setting: Setting) -> Floats:
     """Return the time of kernels without tiles, ns, which few channels per group (depthwise) run; else never.
 
-    A thread makes one output: its address, and one product per position and channel, in instructions. cuDNN's kernels
-    for depthwise convolutions make several, so that a value loaded serves all of them.
+    A thread makes one output: its address, and its products, in instructions; of cuDNN's for depthwise several.
     """
     problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
     outputs = product.m * product.n * product.groups
@@ -363,9 +365,8 @@ def direct_time(setting: Setting) -> Floats:
 def narrow_groups_time(setting: Setting) -> Floats:
     """Return the time of cuDNN's kernels for groups of few channels on matrix units, ns; elsewhere never.
 
-    A tile of the implicit product takes one group, of whose 32 columns and 64 bytes per position such groups fill a
-    part; these take several groups beside each other and fill up no more than an instruction, 16 channels by 8. They
-    keep up with DRAM, in NHWC: from NCHW operands are changed as for any other.
+    They take several groups beside each other, not one a tile, and fill up no more than an instruction, 16 channels by
+    8. They keep up with DRAM, in NHWC: from NCHW operands are changed as for any other.
     """
     problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
     sums = filled(problems.c_in, INSTRUCTION_SUMS) * problems.taps
@@ -375,18 +376,6 @@ def narrow_groups_time(setting: Setting) -> Floats:
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["library_dram_ratio"]) * 1e9
     time_ns = np.sqrt((flops / rate * 1e9) ** 2 + dram_ns**2) + conversion_time(setting)
     return np.where(runs_narrow_groups(problems) & has_tf32(fleet), time_ns, NEVER_NS)
-
-
-def runs_narrow_groups(problems: ConvolutionProblems) -> Mask:
-    """Say which convolutions cuDNN has these kernels for: half precision, forward, 4, 8 or 16 channels in and out.
-
-    Seen in networks on an RTX 3090 alone (torch 2.1 and 2.4; not 1.13): with these widths grouped convolutions took a
-    quarter of what the implicit product would; 3, 6, 10, 12, 24 and 112 channels, and 32 and 128, more than that.
-    """
-    is_half = (problems.element_bytes == HALF_BYTES) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_plain = (problems.spatial == 2.0) & (problems.dilated_reach == 0) & (problems.direction == Direction.FORWARD)
-    is_narrow = (problems.c_in == problems.c_out) & np.isin(problems.c_in, NARROW_WIDTHS)
-    return np.asarray((problems.groups > 1) & is_half & is_plain & is_narrow)
 
 
 def _average(times: Sequence[Floats], values: Values) -> Floats:

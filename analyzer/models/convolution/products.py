@@ -8,12 +8,13 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....records import dataclass, replace
 from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
-from ..frame.problems import RATES
-from .problems import ConvolutionProblems, runs_depthwise, tensor_elements
+from ..frame.problems import HALF_BYTES, RATES
+from .problems import VOLUME, ConvolutionProblems, runs_depthwise, tensor_elements
 
 ACCUMULATORS: Final = 32768.0
 """Sums that an SM holds in registers: what limits blocks per SM."""
@@ -29,12 +30,14 @@ CHUNK_BYTES: Final = 64.0
 T4's times of 8 channels against 32 show."""
 FEW_BYTES, FEW_TAPS = 8.0, 49.0
 """Of the channels of an image, and the most positions, that kernels for a network's first layer take: they fill
-channels up to four of 16 bits and sum positions and channels together, so that 7 x 7 x 3 products take 7 of the main
-loop's trips and not 49. Larger filters (patches of 14 or 16 pixels) run as others do: an H100's bf16 kernel took 98 us
-for four images of a ViT, 256 trips (its recorded name and grid)."""
+channels up to four of 16 bits and sum positions and channels together: 7 trips for 7 x 7 x 3 products, not 49. Patches
+of 14 or 16 pixels run as others do: an H100's bf16 kernel took 98 us for four images, 256 trips (its name and grid)."""
 FUSED_FEED_RATIO: Final = 10.0
 """Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
+SEPARATE_POINTS, WIDE_POINTS, WIDE_SIDE, WIDE_TAPS, WIDE_BYTES = 36.0, 81.0, 5.0, 25.0, 256e6
+"""Of Winograd's algorithm in separate steps. Products per tile and channel pair: 6x6 for 4x4 pixels, and 9x9. Of 9x9
+pixels a side, positions of the filter, and the most that lies between the steps: 44 MB ran so, and 510 MB did not."""
 DRAM_HIT_STEEPNESS: Final = 3.0
 LANES: Final = 128.0
 """Multiply-adds a cycle of a multiprocessor's vector units."""
@@ -87,6 +90,25 @@ class Product:
         passed = tensor_elements(problems)[0] * (1.0 - np.where(is_planar, np.sqrt(met), met))
         return replace(self, moved_bytes=self.moved_bytes - problems.element_bytes * passed)
 
+    def missing(self, fleet: Fleet, hot_ratio: Floats) -> "Product":
+        """Return it with the bytes that L2 does not hold."""
+        return replace(self, moved_bytes=self.moved_bytes * missed_part(self.moved_bytes, fleet, hot_ratio))
+
+    def winograd_tiles(self, problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, Floats]:
+        """Return tiles, and products of each, of Winograd's algorithm in separate steps: for 3x3 and 5x5, not in int8.
+
+        Public profiles name `winogradForwardData9x9_5x5`. T4 and V100 took it in every direction for one trained shape
+        (V100 at above its peak's rate otherwise), GPUs before Volta in data gradients alone.
+        """
+        made = np.where(self.is_data, problems.input_pixels, problems.output_pixels)
+        tiles, c_in, c_out = problems.batch * np.ceil(np.sqrt(made) / WIDE_SIDE) ** 2, problems.c_in, problems.c_out
+        between = WIDE_POINTS * problems.element_bytes * (tiles * (c_in + c_out) + c_in * c_out)
+        is_wide = (problems.taps == WIDE_TAPS) & (problems.stride <= 1) & (problems.dilated_reach == 0)
+        is_wide = is_wide & (problems.groups <= 1) & (problems.spatial < VOLUME) & (between <= WIDE_BYTES)
+        is_wide = is_wide & (problems.element_bytes > HALF_BYTES) & (self.is_data | ~is_before_volta(fleet))
+        tiles = np.where(is_wide, tiles, np.where(problems.element_bytes >= HALF_BYTES, problems.tiles, 0.0))
+        return tiles, np.where(is_wide, WIDE_POINTS, SEPARATE_POINTS)
+
 
 def product_of(
     problems: ConvolutionProblems,
@@ -98,10 +120,9 @@ def product_of(
 
     A pixel of x meets only 1 / stride of the kernel's positions: a data gradient of stride above 1 is as many products
     over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste. Pixels
-    that single positions do not meet stay 0, at no product.
-    `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
-    positions sum them by chunks: channels * (filled up / channels)^waste. `has_first`: where the library has kernels
-    for the few channels of a network's first layer.
+    that single positions do not meet stay 0, at no product. `chunk_waste`: of kernels on matrix units, which take
+    channels by 16 bytes, and of several positions by chunks: channels * (filled up / channels)^waste. `has_first`:
+    where the library has kernels for the few channels of a network's first layer.
     """
     is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
     is_weights = problems.direction == Direction.WEIGHT_GRADIENT
@@ -174,8 +195,7 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     """Return the time of equal blocks, ns: `points` products of a rows x columns tile over k each."""
     # Blocks run in rounds over the SMs. Within a round an SM is held by arithmetic (busy) or, where too few blocks are
     # resident to hide latency, by the chain of dependent loads (waiting). Arithmetic, DRAM and L2 overlap with
-    # friction: a power mean near their maximum. Last comes power: what the arithmetic and the bytes draw slows the
-    # clock where it is over the board's limit.
+    # friction: a power mean near their maximum. Last, what is drawn over the board's power slows the clock.
     area, edge = tile.sides[0] * tile.sides[1] * tile.points, tile.sides[0] + tile.sides[1]
     efficiency = unit.efficiency
     if tile.points == 1.0:
@@ -249,10 +269,10 @@ def split_product(
     return whole * parts, product.k / parts, added_ns
 
 
-def missed_part(moved_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
-    """Return the part of so many bytes that L2 does not hold."""
-    full = (moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
-    return np.asarray(full / (1.0 + full))
+def missed_part(moved_bytes: Floats, fleet: Fleet, hot_ratio: Floats) -> Floats:
+    """Return the part of so many bytes that L2 does not hold, of which it holds this ratio to its size."""
+    held = (hot_ratio * fleet.l2_cache_bytes / moved_bytes) ** DRAM_HIT_STEEPNESS
+    return np.asarray(1.0 / (1.0 + held))
 
 
 def _between(size: Floats, least: float, most: float) -> Floats:

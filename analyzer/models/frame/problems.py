@@ -118,6 +118,7 @@ ELEMENT_BYTES: Final[Mapping[Rate, float]] = {
     Rate.MATRIX_INT8: 1.0,
 }
 """Other rates work on 4 bytes."""
+HALF_BYTES: Final = 2.0
 
 
 def rate_codes(rates: Sequence[Rate]) -> Codes:

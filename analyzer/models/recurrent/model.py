@@ -40,7 +40,7 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from ..frame.problems import RATES, has_unit, peak_flops_per_s
+from ..frame.problems import HALF_BYTES, RATES, has_unit, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, input_weights, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (*priors("recurrent"), *DRAM_PARAMETERS, *L2_PARAMETERS, *priors("recurrent, steps"))
@@ -76,7 +76,6 @@ ALIGNED_BYTES: Final = 16.0
 UNALIGNED_LARGE: Final = 2.5
 """Slowness of such rows in products of all steps, which no own row tells: between 1.7, of Ampere's instructions alone,
 and 3.3, of those with loads of half the width."""
-HALF_BYTES: Final = 2.0
 TILE_ROWS: Final = 16.0
 """Sequences that the narrowest product computes together."""
 VECTOR_ROWS: Final = 4.0

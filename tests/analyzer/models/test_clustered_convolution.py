@@ -116,6 +116,18 @@ def test_a_first_layer_in_nchw_may_run_on_vector_units_as_it_lies() -> None:
     assert time_us(patches) < time_us(packed)
 
 
+def test_tf32_leaves_a_first_layers_small_filters_to_fp32s_kernels() -> None:
+    small, large = (replace(convolution(224, kernel), c_in=3, c_out=64) for kernel in (3, 7))
+    assert time_us(planar(small), Rate.MATRIX_TF32) == pytest.approx(time_us(planar(small), Rate.MATRIX_FP32))
+    assert time_us(planar(large), Rate.MATRIX_TF32) != pytest.approx(time_us(planar(large), Rate.MATRIX_FP32))
+
+
+def test_amperes_kernels_write_nchw_themselves_in_tf32() -> None:
+    far = replace(convolution(56, channels=64), dilation=(12, 12), c_out=512)
+    assert time_us(planar(far), Rate.MATRIX_TF32) < time_us(far, Rate.MATRIX_TF32)  # in NHWC operands are rounded first
+    assert time_us(planar(far), Rate.MATRIX_BF16) > 1.1 * time_us(far, Rate.MATRIX_BF16)
+
+
 def test_data_gradients_of_a_first_layer_stay_on_matrix_units_in_16_bits() -> None:
     last = replace(planar(convolution(size=64, kernel=4)), c_in=3, c_out=64, output_size=(32, 32), stride=(2, 2))
     last = replace(last, batch=256, direction=Direction.INPUT_GRADIENT)
