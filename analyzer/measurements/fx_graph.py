@@ -65,6 +65,8 @@ class LatestTensors:
 
 CallRule = Callable[[FxNode, LatestTensors], Sequence[OpCall]]
 PERMUTING: Final = frozenset({"permute", "transpose"})
+UNBIASED: Final = "lm_head"
+"""GPT-2's and OPT's layer over the vocabulary, which alone has no bias (`bias=False` in Hugging Face transformers)."""
 QUERIES: Final = frozenset({"size", "dim", "getattr", "finfo"})
 VIEWS: Final = frozenset({"getitem", "view", "expand", "split", "unsqueeze", "type", "type_as", *PERMUTING})
 """Functions that launch nothing, as the queries; `type` and `type_as` are to the dtype that is there already."""
@@ -143,8 +145,8 @@ def _copied(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
 def _linear(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     shape = node.inputs[0]
     m, k, n = prod(shape[:-1]), shape[-1], node.output[-1]
-    x, weight = _dense(node, (m, k)), replace(_tensor(node, (k, n)), strides=(1, k))
-    return (_call("addmm", _tensor(node, (n,)), x, weight),)
+    operands = _dense(node, (m, k)), replace(_tensor(node, (k, n)), strides=(1, k))
+    return (_call("mm", *operands) if node.target == UNBIASED else _call("addmm", _tensor(node, (n,)), *operands),)
 
 
 def _matmul(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
@@ -272,7 +274,7 @@ BACKWARD: Final[Mapping[str, Callable[[OpCall, FxNode], Sequence[OpCall]]]] = {
     "aten::tanh": _elementwise_backward("tanh_backward", count=2),
     "aten::gelu": _elementwise_backward("gelu_backward", count=2),
     "aten::relu": _elementwise_backward("threshold_backward", count=2),
-    "aten::addmm": _product_backward,
+    **dict.fromkeys(("aten::addmm", "aten::mm"), _product_backward),
     "aten::bmm": _product_backward,
     "aten::_softmax": _softmax_backward,
     "aten::native_layer_norm": _layer_norm_backward,

@@ -49,7 +49,7 @@ def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples
             copies=1.0,
             rate=RATES.index(Rate.MATRIX_FP32),
             contiguous=is_linear & ~is_rearranged,
-            has_bias=is_linear,
+            has_bias=is_linear & ~is_rearranged,
             host_floor_ns=np.where(is_event, np.nan, 0.0),
             host_ratio=np.where(is_linear, LINEAR_HOST_RATIO, 1.0),
         ),

@@ -20,6 +20,7 @@ from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, Assignment, assign_models
 from ..work import Work, work_of
+from ..work.access import Access
 from ..work.kernel_names import with_kernel
 from ..work.table import WorkTable
 from .fx_graph import FxNode, OpCall, calls_of
@@ -197,13 +198,15 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
     row_of = {key: row for row, key in enumerate(zip(*(table[name].tolist() for name in (*KEY, "name")), strict=True))}
     seen = set()
     for key, network in read_nodes(data / NODES).items():
-        for node, call in _single_calls(network):
-            row, work = row_of[*key, node.name], work_of(call.op, call.signature)
+        for node, calls in _classed(network):
+            row, works = row_of[*key, node.name], [work_of(call.op, call.signature) for call in calls]
             time_ns = float(table["measured_fw_ms"][row]) * NS_PER_MS
-            identity = (key[0], call)
+            identity, work = (key[0], calls), works[-1]
             if work is None or time_ns <= 0 or table["suspect"][row] or identity in seen:
                 continue
             seen.add(identity)
+            if copied := sum(before.moved_bytes for before in works[:-1] if before is not None):
+                work = replace(work, access=Access(before_bytes=copied))
             peers = {peer: float(table[f"pred_{name}_fw_ms"][row]) * NS_PER_MS for name, peer in PEERS.items()}
             yield MeasuredNode(
                 gpu=str(key[0]),
@@ -214,8 +217,8 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
             )
 
 
-def _single_calls(network: FxNetwork) -> Iterator[tuple[FxNode, OpCall]]:
-    """Yield the nodes that the source has a class for and that launch one op, without what batches it first."""
+def _classed(network: FxNetwork) -> Iterator[tuple[FxNode, tuple[OpCall, ...]]]:
+    """Yield the nodes that the source has a class for, with the op and what copies its operands first."""
     for node, calls in calls_of(network.nodes, is_training=False):
         if calls and node.op_name != "misc":
-            yield node, calls[-1]
+            yield node, calls

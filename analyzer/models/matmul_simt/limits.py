@@ -68,17 +68,13 @@ def run_of(p: SimtPairs, launch: SimtLaunch) -> SimtRun:
 def _compute(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
     """Return seconds of arithmetic: the busiest multiprocessor's throughput, or its rounds of blocks one by one.
 
-    Cycles per k of a block: FMA at the peak rate, or the instructions where these are more, against the operands' reads
-    from shared memory, 32 words per clock: each thread reads 2 r words for its r x r accumulators. Alone, a block of
-    few warps waits for its own results. On Hopper what a block loads of its operands stands for these reads:
-    (multiply^1.5 + load^1.5)^(2/3), and its threads store results one by one.
+    Cycles per k of a block: FMA at the peak rate, or the instructions where these are more, and what it loads of its
+    operands, as the root of both squares. Alone, a block of few warps waits for its own results. On Hopper threads
+    store results one by one.
     """
     busy = np.maximum(p.fma_cycles, p.issue_cycles + p.other_cycles * launch.others)
-    reads = p.shared_cycles * launch.reads
-    together = np.sqrt(np.sqrt(square(square(busy)) + square(square(reads))))
-    multiply, load = launch.area * together, launch.sides * np.where(launch.singly > 0, p.single_cycles, p.load_cycles)
-    beside = np.cbrt(square(multiply * np.sqrt(multiply) + load * np.sqrt(load)))
-    cycles = beside + p.turn_cycles * launch.sides
+    multiply, load = launch.area * busy, launch.sides * np.where(launch.singly > 0, p.single_cycles, p.load_cycles)
+    cycles = np.sqrt(square(multiply) + square(load)) + p.turn_cycles * launch.sides
     depth = np.ceil(p.k / launch.split * (1.0 / STEP_DEPTH)) * STEP_DEPTH + p.epilogue_depth
     alone = p.lone_cycles * launch.lone_warps + p.stall_cycles * launch.stalls
     rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone + p.epilogue_cycles)

@@ -43,8 +43,9 @@ take per word of their operands: MI100 left out is not blind to it. `throttle_ex
 A100's and L40's power curves.
 `launch_us`: all models' microsecond and some of its 3,500 cycles; `split_us`: three kernels and the gaps between them.
 Both are narrow because event times hardly tell them.
-`accesses_per_clock`: matmul's, whose prior is no chip's here; that they hold up Hopper's results and operands is read
-off H100's kernels, which take as long on H200. `vector_load_ratio`: of a word across k, of which four come at once.
+`accesses_per_clock`: that they hold up Hopper's results and operands is read off H100's kernels, which take as long on
+H200; whichever chip is left out, fits of Pascal and of what followed end at 2.4 to 3.3. `gddr_strided_ratio`: one chip
+tells it where the other is left out. `vector_load_ratio`: of a word across k, of which four come at once.
 `paused_clock`: 5 % is declared; back to back a product of 4,096^3 takes 8 % less on H100 than after a pause.
 `flushed_share`: matmul's. The skinny kernels' priors are guesses with Hopper's rows in sight."""
 SKINNY_ROWS: Final = 16.0
@@ -178,7 +179,8 @@ def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, pairs: SimtPairs) ->
     library = sgemm_kernels(fleet)
     # Batches along k have tiles of their own on Hopper; elsewhere those of others (a DLRM's 128 x 32 recorded on V100).
     is_batch = (problems.batch > 1) & ((problems.contiguous == 0) | (library != SgemmKernels.HOPPER))
-    layout = np.where(is_batch, 0, np.where(problems.contiguous > 0, 2 + problems.has_bias, 1))
+    is_biased = (problems.has_bias > 0) & ((problems.contiguous > 0) | (library != SgemmKernels.HOPPER))
+    layout = np.where(is_batch, 0, np.where(is_biased, 3, 1 + problems.contiguous))
     number = _NUMBERS[library, layout]
     table = stack_pairs(pairs, number.shape)
     found = np.empty(number.size, dtype=np.int64)

@@ -65,8 +65,6 @@ class SimtPairs:
     """Of the multiply-add's own instruction; 0 where issuing one is free."""
     other_cycles: Reals
     """Of every other instruction, times their number per multiply-add."""
-    shared_cycles: Reals
-    """Reads from shared memory for one accumulator per thread; 0 where `turn_cycles` counts them."""
     turn_cycles: Reals
     """Of each word of operands, in turn with arithmetic; 0 on NVIDIA."""
     lone_cycles: Reals
@@ -77,7 +75,7 @@ class SimtPairs:
     store_cycles: Reals
     """Of each result, where threads store them one by one."""
     load_cycles: Reals
-    """Of each word of operands: along k threads load them one by one."""
+    """Of each word of operands: along k threads load them one by one; 0 where `turn_cycles` counts them."""
     single_cycles: Reals
     """The same where they do so in any layout: twice where both lie along k, as H100's kernels take."""
     cold_s: Reals
@@ -114,7 +112,7 @@ _NAMES: Final = tuple(item.name for item in fields(SimtPairs))
 def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
     """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
     is_hopper = sgemm_kernels(fleet) == SgemmKernels.HOPPER
-    one_by_one = np.where(is_hopper, 1.0 / values["accesses_per_clock"], 0.0)
+    one_by_one = np.where(is_nvidia(fleet), 1.0 / values["accesses_per_clock"], 0.0)
     across = 0.5 * (1 + p.turned - p.contiguous)
     is_summed = is_hopper & (p.host_floor_ns == 0.0) & (p.has_bias == 0)
     return SimtPairs(
@@ -128,7 +126,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         threads_per_sm=fleet.threads_per_sm,
         epilogue_depth=values["epilogue_depth"],
         epilogue_cycles=values["epilogue_cycles"],
-        store_cycles=one_by_one,
+        store_cycles=one_by_one * is_hopper,
         load_cycles=one_by_one * (1.0 - across * (1.0 - values["vector_load_ratio"])),
         single_cycles=one_by_one * (1.0 + p.contiguous),
         exposed_write=values["exposed_write"],
@@ -137,7 +135,7 @@ def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
         operand_energy=values["operand_energy"],
         throttle_exponent=values["throttle_exponent"],
         throttle_s=values["throttle_us"] * 1e-6,
-        launch_s=values["launch_us"] * 1e-6,
+        launch_s=values["launch_us"] * 1e-6 + p.before_bytes / _bandwidth(fleet, values),
         split_s=values["split_us"] * np.where(is_summed, SUM_SHARE, 1.0) * 1e-6,
         split_waves=np.where(is_hopper, np.where(p.has_bias > 0, 1.0, 2.0), WAVES_WORTH_SPLITTING),
         **_cycles(p, fleet, values),
@@ -170,12 +168,10 @@ def _cycles(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Fl
     issues_alone = is_nvidia(fleet) & ~is_before_volta(fleet)
     issued = np.where(issues_alone, 1.0 / (ISSUED_PER_CLOCK * efficiency), 0.0)
     words = p.element_bytes / 4.0
-    reads_beside = is_nvidia(fleet) & (sgemm_kernels(fleet) != SgemmKernels.HOPPER)
     return {
         "fma_cycles": 2.0 * period / efficiency,
         "issue_cycles": issued,
         "other_cycles": issued * values["other_instructions"],
-        "shared_cycles": np.where(reads_beside, values["shared_memory_load"] / 16.0, 0.0) * words,
         "turn_cycles": np.where(is_nvidia(fleet), 0.0, values["matrix_load"]) * words,
         "lone_cycles": 256.0 * period,
     }
@@ -194,7 +190,7 @@ def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, F
     stride = square(values["stride_bytes"] / (p.element_bytes * p.k))
     pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
     strided = 1.0 + (1.0 / np.minimum(pieces, 1.0) - 1.0) / (1.0 + stride)
-    bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
+    bandwidth = _bandwidth(fleet, values)
     left_s, right_s = left * strided / bandwidth, right * (1.0 + p.contiguous * (strided - 1.0)) / bandwidth
     walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     pages = p.contiguous * p.k * p.element_bytes / 2.0**20
@@ -227,6 +223,10 @@ def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Flo
         "power": p.k * (p.element_bytes / 2.0) * (joule / (fleet.tdp_w * capped_switching(fleet))),
         "most_throttle": fleet.clock_hz / base_hz - 1.0,
     }
+
+
+def _bandwidth(fleet: Fleet, values: Values) -> Floats:
+    return np.asarray(fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0))
 
 
 def missed(working_set: Reals, cache: Reals) -> Reals:

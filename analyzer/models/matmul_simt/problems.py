@@ -37,6 +37,8 @@ class MatmulSimtProblems:
     """1 where a row is added to each of the result's: kernels' own times of parts of k then hold more kernels."""
     paused: Codes
     """1 where nothing ran just before, as in a benchmark of single calls."""
+    before_bytes: Floats
+    """As in `Access`: of copies that make operands contiguous."""
     copies: Floats
     """Working sets of this size between two uses of the same operands; 1: the same ones again and again."""
 
@@ -54,6 +56,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProbl
         host_ratio=np.ones(len(works)),
         has_bias=np.array([_has_bias(work, item) for work, item in zip(works, dims, strict=True)], dtype=np.int64),
         paused=np.zeros(len(works), dtype=np.int64),
+        before_bytes=np.array([0.0 if work.access is None else work.access.before_bytes for work in works]),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
     )
 

@@ -34,9 +34,10 @@ _SLICED: Final = ("128x32_sliced1x4", "64x32_sliced1x4", "32x32_sliced1x4")
 _SINGLE: Final = (*_LARGE, *_SLICED)
 _SLIM: Final = ("32x128", "128x32", *_SLICED)
 LAYOUTS: Final = ("batched", "single", "linear", "biased")
-"""Several products; one; one whose operands are both contiguous along k; such a one to whose rows a row is added."""
+"""Several products; one; one whose operands are both contiguous along k; one to whose rows a row is added, on Hopper if
+its operands are so too."""
 MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], ...]]] = {
-    SgemmKernels.PASCAL: (("128x64",), ("128x128", "128x64"), *(("64x64", "32x128", "128x32"),) * 2),
+    SgemmKernels.PASCAL: (("128x64",), ("128x128", "128x64"), _LARGE, ("64x64", "32x128", "128x32")),
     SgemmKernels.VOLTA: (("64x64", "32x128", "128x32"), _SINGLE, *(("128x128", "128x64", *_SLIM),) * 2),
     SgemmKernels.TURING: (("128x64", "64x64", "128x32"), *(_SINGLE,) * 3),
     SgemmKernels.AMPERE: (("128x128",), _SINGLE, *(("128x64", *_SLIM),) * 2),
@@ -50,7 +51,8 @@ MENUS: Final[Mapping[SgemmKernels, tuple[tuple[str, ...], ...]]] = {
 }
 """What each library launches, by layout. Of Pascal to Ampere: the tiles in more than 2 % of the kernel names recorded
 on P100, P4, V100, T4 (1 %) and A100 (no times); leaving one of these chips out leaves its times out, not this list.
-HOPPER's are in H100's and H200's names, NeuSight's and our own."""
+Their linear layers have a bias: Pascal's without take any tile, as layers over a vocabulary are too fast for the small
+ones (in sight). HOPPER's are in H100's and H200's names, NeuSight's and our own."""
 SPLIT: Final = ((), (*_CUTLASS, *_SMALL), (*_CUTLASS, "xmma_64x32", "xmma_32x32"), (*_CUTLASS, "largek_32x32"))
 """HOPPER's tiles that share k out, by layout; every other library's all do, but for several products."""
 TARGET_WAVES: Final = 4.0
@@ -73,8 +75,6 @@ class SimtLaunch:
     """Of a block."""
     others: Reals
     """Instructions beside the multiply-add, over those."""
-    reads: Reals
-    """Inverse of the side of a thread's square of accumulators."""
     singly: Reals
     """1 where a block loads operands word by word in any layout (CUTLASS's `align1`, `sgemm_largek`), 0 elsewhere."""
     operands: Reals
@@ -110,7 +110,6 @@ def _tile_columns() -> dict[str, Floats]:
         "threads": threads,
         "registers": threads * registers,
         "others": (0.5 * np.sqrt(held) + (width + height) / threads) / held,
-        "reads": 1.0 / np.sqrt(held),
         "singly": np.array([name.startswith(("cutlass", "largek")) for name in _TILES], dtype=np.float64),
         "operands": 1.0 / width + 1.0 / height,
         "lone_warps": warps * held / slices,

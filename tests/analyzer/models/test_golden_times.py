@@ -130,6 +130,7 @@ def simt_products() -> MatmulSimtProblems:
         host_ratio=turns(1.0, 1.2, of=3),
         paused=turns(0, 0, of=2).astype(np.int64),
         has_bias=turns(0, 1, of=2).astype(np.int64),
+        before_bytes=np.zeros(COUNT),
         copies=turns(6.0, 1.0, of=5),
     )
 

@@ -16,6 +16,7 @@ from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, group, s
 from wavecast.analyzer.models.matmul_simt.pairs import pairs_of
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
 from wavecast.analyzer.models.matmul_simt.tiles import MENUS, SPLIT, TILE_NAMES, launch_of, may_split
+from wavecast.analyzer.work.access import Access
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -238,6 +239,29 @@ def test_linear_layers_of_ampere_run_no_square_tiles_of_cublas() -> None:
     assert not {TILE_NAMES[found % len(TILE_NAMES)] for found in choice.ravel()} & {"128x128", "64x64"}
 
 
+@pytest.mark.parametrize("contiguous", [0, 1])
+def test_pascal_adds_a_bias_with_small_tiles_alone(contiguous: int) -> None:
+    plain = products((1, 4096, 4096, 4096), contiguous=contiguous)
+    with_bias, pascal = replace(plain, has_bias=np.ones(1, dtype=np.int64)), fleet_of("Tesla P100 PCIe 16GB")
+    slow, fast = run(with_bias, pascal), run(plain, pascal)
+    assert slow.choice is not None
+    assert TILE_NAMES[slow.choice[0] % len(TILE_NAMES)] in {"64x64", "32x128"}
+    assert slow.time_ns[0] > 1.05 * fast.time_ns[0]
+
+
+@pytest.mark.parametrize("name", ["Tesla P100 PCIe 16GB", "Tesla V100 PCIe 32GB", "A100 PCIe 40GB"])
+def test_slim_tiles_wait_for_the_loads_of_their_operands(name: str) -> None:
+    problems, fleet = products((1, 8192, 8192, 1024)), fleet_of(name)
+    slim, wide = (run(problems, fleet, choice_of(tile)).time_ns[0] for tile in ("32x128", "128x128"))
+    assert 1.1 < slim / wide < 1.5
+
+
+def test_operands_that_are_copied_first_take_their_bytes_longer() -> None:
+    problems, fleet = products((8, 512, 512, 64), contiguous=0), fleet_of("Tesla P4")
+    copied = replace(problems, before_bytes=np.full(1, 64e6))
+    assert run(copied, fleet).time_ns[0] - run(problems, fleet).time_ns[0] > 64e6 / fleet.bandwidth_bytes_per_s[0] * 1e9
+
+
 def test_energy_per_operation_rises_with_the_clock_but_by_less_than_its_square() -> None:
     problems = products((1, 4096, 4096, 4096))
     slow = fleet_of("Tesla T4")
@@ -356,7 +380,9 @@ def test_works_become_problems() -> None:
         )
     ]
     works[0] = replace(works[0], read_bytes=4.0 * (2 * 4 + 4 * 3 + 3), written_bytes=4.0 * 2 * 3)
+    works[1] = replace(works[1], access=Access(before_bytes=8.0))
     problems = problems_of(works, [Rate.MATRIX_FP32, Rate.MATRIX_FP64, Rate.MATRIX_FP32])
+    assert problems.before_bytes.tolist() == [0.0, 8.0, 0.0]
     assert problems.has_bias.tolist() == [1, 0, 0]
     assert problems.copies.tolist() == [6.0] * 3
     assert problems.contiguous.tolist() == [1, 0, 0]

@@ -52,6 +52,10 @@ def ops(*nodes: FxNode, is_training: bool = False) -> list[tuple[str, tuple[tupl
         (node("where", (1, 3), (2, 3), (1,), output=(2, 3)), ("aten::where", ((1, 3), (2, 3), ()))),
         (node("addmm", (5,), (2, 3), (3, 5), output=(2, 5)), ("aten::addmm", ((5,), (2, 3), (3, 5)))),
         (module("Linear", (4, 2, 3), output=(4, 2, 5)), ("aten::addmm", ((5,), (8, 3), (3, 5)))),
+        (
+            node("", (4, 3), output=(4, 5), kind="call_module", target="lm_head", op_name="Linear"),
+            ("aten::mm", ((4, 3), (3, 5))),
+        ),
         (module("VECln", (4, 3), output=(4, 3)), ("aten::native_layer_norm", ((4, 3), (3,), (3,)))),
         (module("misc", (4, 7), output=(4, 7, 3)), ("aten::embedding", ((28, 3), (4, 7)))),
         (node("softmax", (4, 3)), ("aten::_softmax", ((4, 3),))),
@@ -117,6 +121,11 @@ def test_training_adds_the_backward_and_the_accumulation() -> None:
         ("aten::add", ((15,), (15,))),
         ("aten::add", ((5,), (5,))),
     ]
+
+
+def test_a_layer_without_a_bias_has_both_gradients_and_no_sum() -> None:
+    head = node("", (4, 3), output=(4, 5), kind="call_module", target="lm_head", op_name="Linear")
+    assert [op for op, _ in ops(head, is_training=True)] == ["aten::mm"] * 3
 
 
 def test_the_layer_ends_before_the_final_norm() -> None:
