@@ -96,6 +96,7 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
                 kind=MatmulKernel.PLAIN,
                 copies=1.0,
                 distinct=1.0,
+                lone=1,
             ),
             catalog,
             family="latent attention, absorbed products",

@@ -33,7 +33,7 @@ from ....arrays import Codes, Floats, Mask
 from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ....specs.generations import converts_fp8_fast, has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ..frame.gpu_physics import launch_s, miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
@@ -74,7 +74,8 @@ PARAMETERS: Final = (*priors("attention decode"), *KERNEL_PARAMETERS)
 one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;
 `gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's.
 `flash2_…`, `join_…`, `copy_launches`: of A100 and L40S, which alone tell of version 2; in time or launches where their
-cycles differ. `group_occupancy`: held, as it trades with `group_fix_kcycles`; 0.7 to 1 with any chip left out.
+cycles differ. `group_occupancy`, `single_occupancy`: held, as they trade with fixed cycles. `newer_single_ratio`: a CTA
+with a 16-bit cache takes 3,080 cycles of all four chips of Blackwell, 2,100 to 2,330 of Hopper's and Ada's.
 `flash_fix_kcycles`: about `single_fix_kcycles`. `alone_floor_ratio`: Hopper's kernel of FP8 caches
 rotates and appends the new key itself: one kernel, not two."""
 FEATURES: Final = (
@@ -249,12 +250,13 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     rows = np.minimum(together, FLASH_ROWS) / FREE_GROUP
     grouped = masks.group | masks.whole
     grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"] * dim, 0.0)) * excess
-    fp8 = np.where(masks.single & (p.kv_bytes == 1), v["single_fp8_ratio"], 1.0)
-    fp8 = fp8 * np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
+    fp8 = np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
     dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
     scale = 1.0 + dim_share * ((dim * np.where(masks.fused, p.kv_bytes / kernels.HALF_BYTES, 1.0)) ** 2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
-    fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
+    is_newer = (is_blackwell(fleet) | has_wide_head_blocks(fleet)) & (p.kv_bytes > 1)
+    single_fix = v["single_fix_kcycles"] * np.where(is_newer, v["newer_single_ratio"], 1.0)
+    fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, single_fix)) * grown
     flash_fix = v["flash_fix_kcycles"] * np.where(p.kernel == AttentionKernel.CUDNN, CUDNN_FIX_RATIO, 1.0)
     flash_fix = np.where(masks.flash2, v["flash2_fix_us"] * fleet.clock_hz / 1e9, flash_fix)
     fix = np.where(masks.flash, flash_fix * (1.0 + v["flash_growth"] * rows), fix)

@@ -13,6 +13,7 @@ from ....specs.generations import (
     has_attention,
     has_tensor_memory,
     has_tf32,
+    has_wide_head_blocks,
     is_amd,
     is_async,
     is_blackwell,
@@ -20,7 +21,7 @@ from ....specs.generations import (
     prefers_composable_kernel,
     prefers_cudnn_attention,
 )
-from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
+from ..frame.gpu_physics import LAUNCH_PARAMETERS, STEP_US, launch_s
 from ..frame.parameters import Values, priors
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch, operand_bytes
 
@@ -37,9 +38,6 @@ What TensorRT-LLM's wait stands in their floor."""
 PLAN_US: Final = 1.8
 """Of the kernel by which FlashAttention-3 shares out paged sequences before it: vLLM's short calls on H100 take 1.4 to
 2.4 us longer than those of A100 and L40S say."""
-STEP_US: Final = 2.05
-"""Of short times on all four chips of Blackwell: a call ends half a step late on average. Decodes of consumers' do not
-show it."""
 PACKED_COPIES, COPY_LAUNCHES = 0.5, 0.8
 """What a group takes longer than a head, over a copy: 1.3 us on A100, 1.0 on L40S, by no kernel known. A copy, over a
 launch: of decodes, which tell prefills of single queries."""
@@ -165,10 +163,17 @@ def is_short_cudnn(p: AttentionProblems, fleet: Fleet) -> Mask:
 
 
 def has_tiles(p: AttentionProblems, fleet: Fleet, rows: Floats) -> Mask:
-    """Say which tiles of `rows`, [r] from short to tall, kernels have, [..., r]: FlashAttention-2 tall ones alone."""
+    """Say which tiles of `rows`, [r] from short to tall, kernels have, [..., r].
+
+    FlashAttention-2 has tall ones alone; before Hopper TensorRT-LLM's narrow heads have tall ones in FP8, short ones in
+    16 bits (its public list), or both on Blackwell of consumers: a key of 128 rows takes 57 cycles there, L40S 73.
+    """
     flash, is_wide = p.kernel == AttentionKernel.FLASH2, p.query_dim > WIDE_DIM
     is_short = (p.kernel == AttentionKernel.EFFICIENT) | is_short_cudnn(p, fleet) | (flash & is_wide)
-    return np.where(rows == rows[-1], ~lift(is_short), ~lift(flash & ~is_wide))
+    is_older = is_trtllm(p) & ~is_async(fleet) & (p.query_dim <= NARROW_DIM)
+    is_tall = is_older & (p.arithmetic == ArithmeticFormat.FP8)
+    is_short = is_short | (is_older & ~is_tall & ~has_wide_head_blocks(fleet))
+    return np.where(rows == rows[-1], ~lift(is_short), ~lift((flash & ~is_wide) | is_tall))
 
 
 CLASS_NAMES: Final = ("sync", "async")

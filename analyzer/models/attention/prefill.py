@@ -6,7 +6,8 @@ A CTA takes a tile of query rows of one head (64 or 128, the faster that its ker
            exponentials = rows / exponentials per cycle
     work = seen keys * key + fix * (share of rows filled)             cycles of a CTA
     Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps; torch's
-           go head by head: max(longest, CTAs / SM * work + longest / 2); rounds * work where all are alike
+           go head by head: max(longest, CTAs / SM * work + longest / 2), in cuDNN's from Hopper on all of the longest,
+           as calls of few tiles show; rounds * work where all are alike
     Tm   = miss * bytes / DRAM rate
     t    = floor + (Tc'^p + Tm^p)^(1/p) + extra passes
 Tc' is Tc slowed to the power that the board sustains (`frame/gpu_physics.py`); the rate of the products depends on
@@ -56,10 +57,13 @@ from .problems import (
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
-SYNC_KEY_BLOCK, FINE_KEY_BLOCK = 64.0, 32.0
-"""The latter of TensorRT-LLM's 16-bit kernels before Hopper, whose names say tiles of 64 x 32 (`..._64_32_S_...`)."""
-FP8_DIM_BEFORE_HOPPER: Final = 128.0
-"""TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
+SYNC_KEY_BLOCK: Final = 64.0
+KEY_STEPS: Final = np.array([[256.0, 128.0, 64.0], [256.0, 256.0, 128.0], [32.0, 32.0, 16.0], [128.0, 32.0, 32.0]])
+"""Of TensorRT-LLM's kernels for head dims up to 64, 128 and more: Hopper's of 16 bits, of FP8; older ones, the same
+(`fmha_v2` in NVIDIA/TensorRT-LLM, 010669f8). Data-centre Blackwell's are others."""
+FP8_DIM: Final = 128.0
+"""FP8 kernels before Hopper are quick for this head dim only; others are slower than bf16's, as if they widened. With a
+window, Hopper's FP8 kernels spill registers, but for this dim's with FP8 results: they are shipped compiled."""
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
 older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
@@ -97,7 +101,7 @@ PARAMETERS: Final = (
 TFLOP/s on A100 (Dao, arXiv 2307.08691), 370 on H100 (FlashAttention-3, arXiv 2407.08608, figure 5), are both 1,480 to
 1,600 FLOP per clock and multiprocessor; the form was chosen with timm's networks on RTX 3090 in sight.
 `fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
-within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `emulated_exponentials_ratio`:
+within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's that spill; `emulated_exponentials_ratio`:
 cuDNN on Blackwell of data centres, whose kernels compute a part of the exponentials on the vector units (what
 FlashAttention-4's authors describe for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain
 product's; chosen with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_kcycles`: what TensorRT-LLM's CTAs take to start
@@ -173,7 +177,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     launch_ns = gpu_physics.launch_s(fleet, v) * 1e9
     # As in `floor_ns`: torch's kernels, which nobody timed there, have no such step.
     is_served = kernels.is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)
-    late_ns = is_served * has_wide_head_blocks(fleet) * kernels.STEP_US / 2.0 * US
+    late_ns = is_served * has_wide_head_blocks(fleet) * gpu_physics.STEP_US / 2.0 * US
     floor = kernels.floor_ns(p, fleet, v) + late_ns + np.where(starts_more, launch_ns, beside_ns)
     floor = floor + unit.widening_launches * launch_ns + kernels.copy_ns(p, fleet, v, kernels.COPY_LAUNCHES)
     is_overlapping = np.isin(p.kernel, TORCH_KERNELS) & (p.kernel != AttentionKernel.FLASH2)
@@ -197,9 +201,9 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     trtllm = kernels.is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
-    widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
+    widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM)
     has_window = (p.window > 0) & (p.window < p.keys)
-    windowed = fp8_cache & is_hopper(fleet) & has_window
+    windowed = fp8_cache & is_hopper(fleet) & has_window & ((operand_bytes(p) > 1) | (p.query_dim != FP8_DIM))
     peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
     fallback = v["fallback_ratio"] * (p.query_dim / REFERENCE_DIM) ** v["fallback_dim_exponent"]
     fallback = np.where(windowed, v["windowed_fp8_ratio"], fallback)
@@ -218,6 +222,8 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     is_torch, held = np.isin(p.kernel, TORCH_KERNELS), kernels.held_ctas(p, fleet)
     torch_fix = v["torch_fix_kcycles"] / v["fix_kcycles"]
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
+    stated = trtllm & ~has_tensor_memory(fleet) & ~wide
+    steps = KEY_STEPS[2 * ~is_hopper(fleet) + fp8, np.searchsorted((NARROW_DIM, FP8_DIM), p.query_dim)]
     compares = ((p.kernel == AttentionKernel.CUDNN) | (trtllm & is_hopper(fleet))) & has_window
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
@@ -229,7 +235,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         exponentials_per_cycle=v["exponentials_per_cycle"]
         * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
         * exponential_ratio(fleet),
-        key_block=np.select([is_async(fleet) | wide, trtllm & ~fp8], [ASYNC_KEY_BLOCK, FINE_KEY_BLOCK], SYNC_KEY_BLOCK),
+        key_block=np.select([stated, is_async(fleet) | wide], [steps, ASYNC_KEY_BLOCK], SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.select([widened, is_torch], [v["widened_fix_ratio"], torch_fix / held], 1.0),
@@ -281,7 +287,8 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     exact = expand(v["exact_rounds_share"])
     busy = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
     alike = (busy + LONE_SHARE * np.maximum(unit.held - busy, 0.0)) * work
-    joined = np.where(is_torch, np.maximum(longest, mean + longest / 2.0), np.sqrt(mean * mean + longest * longest))
+    tail = longest / np.where(expand((p.kernel == AttentionKernel.CUDNN) & is_async(fleet)), 1.0, 2.0)
+    joined = np.where(is_torch, np.maximum(longest, mean + tail), np.sqrt(mean * mean + longest * longest))
     cycles = np.where(expand(p.is_causal) == 1, joined, alike)
     cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
     return cycles / expand(fleet.clock_hz / 1e9), shape
@@ -305,7 +312,8 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
     stairs = np.where(keys > queries, np.minimum(keys - queries + stairs, longest), stairs)
     full = np.ceil(np.minimum(keys, 2.0 * window) / unit.key_block) * unit.key_block
     causal = expand(p.is_causal) == 1
-    seen = np.maximum(np.where(causal, stairs + unit.key_block / 4.0, full), unit.key_block)
+    ends = unit.key_block / np.where(window < keys, 2.0, 4.0)
+    seen = np.maximum(np.where(causal, stairs + ends, full), unit.key_block)
     return _Shape(
         ctas=expand(p.batch * p.heads) / packed * tiles,
         keys=seen,

@@ -43,6 +43,9 @@ LAUNCH_PARAMETERS: Final = priors("launch")
 """What a kernel takes beside its work in a stream of others; AMD's was lowered with MI355X's left-out bias
 in sight."""
 
+STEP_US: Final = 2.05
+"""Of short times on all four chips of Blackwell, where each call is a graph of its own: one ends half a step late on
+average; but for consumers' decodes. Of several calls in a graph each shows so much less."""
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
 """Four schedulers of 32 lanes."""

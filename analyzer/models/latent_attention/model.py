@@ -50,7 +50,8 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 
 PARAMETERS: Final = (*priors("latent attention"), *DRAM_PARAMETERS, *L2_PARAMETERS)
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
-(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200.
+(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200; but
+`partial_passes` 1: what is written is read once. One query of keys per head is a prefill, as its times are, no decode.
 `sequence_cycles`: a decode's sequence of 16-bit operands; with blocks' own 34 to 55 ns on H100, B200, B300, GB200.
 `prefill_floor_us`: of one kernel more, which TensorRT-LLM's prefill starts on Blackwell: its shortest calls take 2.5 to
 3.5 us longer than a decode's, flash attention's on H100 no longer."""
@@ -80,7 +81,7 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     dram = 1e9 / dram_bytes_per_s(fleet, v)
     reads = np.where(_has_narrow_tiles(p, fleet, kernel), loads, 1.0)
     memory = np.maximum(miss * (cached * reads + around) * dram, cached * loads / l2_bytes_per_s(fleet, v) * 1e9)
-    is_decode, is_fp8 = p.queries == 1, p.cache_bytes == 1.0
+    is_decode, is_fp8 = (p.queries == 1) & (p.is_absorbed == 1), p.cache_bytes == 1.0
     sharpness = np.where(is_decode & (kernel == LatentKernel.LIBRARY), v["sharpness"], OTHER_SHARPNESS)
     busy = ((compute / clock) ** sharpness + memory**sharpness) ** (1.0 / sharpness)
     touched = around + np.where(is_decode | (p.is_absorbed == 1), 0.0, cached_elements(p) * p.element_bytes)
@@ -123,7 +124,7 @@ def _compute_cycles(
     p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return cycles at full clock, blocks, how often they together load the keys, and the parts of a sequence."""
-    is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
+    is_absorbed, is_decode = p.is_absorbed == 1, (p.queries == 1) & (p.is_absorbed == 1)
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
     head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
     decode_rows = np.where(_has_narrow_tiles(p, fleet, kernel), NARROW_ROWS, ABSORBED_ROWS[kernel])
@@ -157,7 +158,8 @@ def _key_cycles(
     p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes, tile: Floats
 ) -> tuple[Floats, Floats]:
     """Return the cycles of a key in a block, and of a block beside its keys."""
-    is_absorbed, is_decode, is_fp8 = p.is_absorbed == 1, p.queries == 1, p.cache_bytes == 1.0
+    is_absorbed, is_fp8 = p.is_absorbed == 1, p.cache_bytes == 1.0
+    is_decode = is_absorbed & (p.queries == 1)
     rate = np.where(is_fp8 & has_tensor_memory(fleet) & is_decode, FP8_RATE, p.rate)
     per_cycle = np.maximum(peak_flops_per_s(rate, fleet), 1.0) / (fleet.sm_count * fleet.clock_hz)
     matrix = 2.0 * tile * (p.query_dim + p.value_dim) / per_cycle
@@ -187,7 +189,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 def group_of_kind(problems: LatentAttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
     decode = np.where(problems.kernel == LatentKernel.LIBRARY, 1, 2)
-    return np.where(problems.queries == 1, decode, 0).astype(np.int64)
+    return np.where((problems.queries == 1) & (problems.is_absorbed == 1), decode, 0).astype(np.int64)
 
 
 MODEL: Final = Model(

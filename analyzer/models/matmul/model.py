@@ -14,7 +14,7 @@ from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async, quantized_kernels
 from ...work.registry import names
-from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS, STEP_US
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from .choice import choose_launch
@@ -114,7 +114,8 @@ def simulate_on(
     limits = limits_of(p, launch, machine, values)
     full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
-    launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
+    late_us = p.lone * STEP_US / 2.0 - values["early_launch_us"]
+    launch_s = machine.launch_s + np.where(machine.has_tensor_memory, late_us * 1e-6, 0.0)
     total_s = full_s * (1.0 + slow) + launch_s
     # One chip alone has batches: what it would teach a correction of them did not hold on others.
     columns = [np.where(p.batch > 1.0, np.nan, np.log2(p.m)), np.log2(p.n), np.log2(p.k)]
@@ -132,7 +133,7 @@ def simulate_on(
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
-    formats = names("left_bytes right_bytes out_bytes rate kind quantized copies batch distinct layout grouped")
+    formats = names("left_bytes right_bytes out_bytes rate kind quantized copies batch distinct layout grouped lone")
     columns = {name: getattr(problems, name) for name in formats}
     return replace(problems, **{name: it[:1] for name, it in columns.items() if len(it) > 1 and (it == it[0]).all()})
 

@@ -79,6 +79,8 @@ class MatmulProblems:
     """`OperandLayout`."""
     grouped: Codes
     """1 where groups share out one side, which the batch stands for."""
+    lone: Codes
+    """1 where each call was timed as a graph of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         distinct=np.array([item.distinct_ratio for item in dims]),
         layout=np.array([layout_of(item) for item in dims], dtype=np.int64),
         grouped=np.array([item.is_grouped for item in dims], dtype=np.int64),
+        lone=np.zeros(len(works), dtype=np.int64),
     )
 
 

@@ -177,6 +177,17 @@ def test_a_window_costs_cudnn_comparisons_of_each_score_that_it_leaves() -> None
     assert 1.1 < wide_open / all_keys < 1.5
 
 
+@pytest.mark.parametrize(("dtype", "least", "most"), [("FP8", 1.0, 1.3), ("BF16", 1.7, 3.0)])
+def test_a_window_slows_hopper_s_kernels_of_fp8_caches_whose_results_are_wider(
+    dtype: str, least: float, most: float
+) -> None:
+    fleet = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    columns = {"kernel": int(AttentionKernel.TENSORRT_LLM), "queries": 10240.0, "keys": 10240.0, "kv_bytes": 1.0}
+    given = {**columns, "arithmetic": int(ArithmeticFormat[dtype])}
+    within, all_keys = (times(PREFILL, fleet, **given, window=window)[0] for window in (8192.0, 0.0))
+    assert least < within / all_keys < most
+
+
 def test_fp8_that_is_widened_starts_more_kernels_than_fp8_that_is_not() -> None:
     fleet = build_fleet([find_gpu(CATALOG, name) for name in ("L40S", "RTX PRO 6000 Blackwell Server")])
     columns = {"kernel": int(AttentionKernel.TENSORRT_LLM), "arithmetic": int(ArithmeticFormat.FP8), "kv_bytes": 1.0}
@@ -191,7 +202,8 @@ def test_served_calls_alone_end_late_on_all_of_blackwell(
 ) -> None:
     fleet = build_fleet([find_gpu(CATALOG, name) for name in ("B200 SXM (HGX, 180GB)", "RTX 5090", "L40S")])
     late = times(PREFILL, fleet, kernel=int(AttentionKernel[kernel]))
-    monkeypatch.setattr("wavecast.analyzer.models.attention.kernels.STEP_US", 0.0)
+    for module in ("frame.gpu_physics", "attention.kernels"):
+        monkeypatch.setattr(f"wavecast.analyzer.models.{module}.STEP_US", 0.0)
     added_us = (late - times(PREFILL, fleet, kernel=int(AttentionKernel[kernel]))) / 1e3
     assert added_us == pytest.approx([late_us, late_us, 0.0], abs=0.05)
 
@@ -254,6 +266,16 @@ def test_prefill_grows_with_its_square_and_halves_under_a_causal_mask() -> None:
     full = times(PREFILL, queries=16384.0, keys=16384.0, is_causal=0)
     assert ((full / long > 1.7) & (full / long < 2.2)).all()
     assert (times(PREFILL, queries=16384.0, keys=16384.0, window=1024.0) < 0.3 * long).all()
+
+
+def test_heads_one_by_one_start_slower_on_all_of_blackwell_where_caches_have_16_bits() -> None:
+    fleet = build_fleet(
+        [find_gpu(CATALOG, name) for name in ("RTX PRO 6000 Blackwell Server", "B200", "H100 SXM5 80GB")]
+    )
+    columns = {"kernel": int(AttentionKernel.TENSORRT_LLM), "batch": 2048.0, "heads": 96.0, "kv_heads": 1.0}
+    wide, narrow = (times(DECODE, fleet, **columns, queries=1.0, keys=4.0, kv_bytes=size) for size in (2.0, 1.0))
+    assert (wide[:2] > 1.2 * narrow[:2]).all()
+    assert wide[2] == pytest.approx(narrow[2], rel=0.01)
 
 
 def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:

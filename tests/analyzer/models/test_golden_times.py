@@ -113,6 +113,7 @@ def products(names: tuple[str, ...]) -> MatmulProblems:
         distinct=np.ones(COUNT),
         layout=np.zeros(COUNT, dtype=np.int64),
         grouped=np.zeros(COUNT, dtype=np.int64),
+        lone=np.zeros(COUNT, dtype=np.int64),
     )
 
 

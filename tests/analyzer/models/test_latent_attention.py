@@ -85,6 +85,14 @@ def test_more_of_it_takes_no_less(dims: LatentAttentionDims, more: LatentAttenti
     assert (times(more) >= 0.999 * times(dims)).all()
 
 
+def test_one_query_of_keys_per_head_is_a_prefill() -> None:
+    b200 = build_fleet([gpu for gpu in GPUS if gpu.name.startswith("B200 SXM")])
+    one, few = (times(replace(PREFILL, heads=16, queries=count, keys=count), b200) for count in (1, 16))
+    decode = times(replace(DECODE, batch=2, heads=16, keys=1), b200)
+    assert (0.85 * few < one).all()
+    assert (decode < one - 1.5e3).all()
+
+
 def test_hand_written_kernels_are_for_asynchronous_matrix_units() -> None:
     problems = as_columns(problems_of([work_of(DECODE)], [Rate.MATRIX_BF16]))
     found = dict(zip(NAMES, kernel_on(problems, FLEET)[0].tolist(), strict=True))

@@ -162,6 +162,12 @@ def test_dram_turns_round_between_reads_and_writes() -> None:
         assert (run(problems, fleet).time_ns >= moved / fleet.bandwidth_bytes_per_s * 1e9).all()
 
 
+def test_calls_that_are_graphs_of_their_own_end_late_on_blackwell() -> None:
+    given, fleet = products((1, 4096, 4096, 4096)), fleet_of("B200", "H100 SXM")
+    plain, lone = (run(as_columns(item), fleet).time_ns for item in (given, replace(given, lone=np.ones(1, np.int64))))
+    assert (lone - plain).ravel() == pytest.approx([1025.0, 0.0], abs=0.1)
+
+
 def test_no_learned_correction_speaks_of_batches() -> None:
     sizes = run(as_columns(products((1, 512, 512, 512), (8, 512, 512, 512))), fleet_of("H100 SXM")).sizes
     assert sizes is not None
