@@ -233,7 +233,9 @@ def _loss(walked: float, streamed: float, launches: int) -> Callable[[_Call], La
 
 _EAGER: Final[Mapping[str, Callable[[_Call], Launched]]] = {
     "BatchNorm": lambda call: _norm(call, RowKernel.BATCH_NORM, call.shape[1], prod(call.shape[2:])),
-    "InstanceNorm": lambda call: _norm(call, RowKernel.BATCH_NORM, call.shape[0] * call.shape[1]),
+    "InstanceNorm": lambda call: _norm(
+        call, RowKernel.MOMENTS, call.shape[0] * call.shape[1], walked=1.0, streamed=2.0
+    ),
     "GroupNorm": lambda call: _norm(
         call, RowKernel.MOMENTS, call.shape[0] * int(call.init[1]), walked=1.0, streamed=2.0
     ),

@@ -93,15 +93,17 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     saved = 2 * walks.channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
-        return walks.fixed_batch_norm(work, _as_run(x, scale))
+        return walks.fixed_batch_norm(work, x, is_own=_is_own(x, scale))
     work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
-    return walks.batch_norm(work, _as_run(x, scale))
+    return walks.batch_norm(work, x, is_own=_is_own(x, scale))
 
 
-def _as_run(x: TensorSpec, scale: TensorSpec | None) -> TensorSpec:
-    """Return the input in the format whose kernels run: cuDNN's take no scale in fp16, PyTorch's own are bfloat16's."""
-    is_half = scale is not None and scale.dtype == x.dtype == "float16"
-    return replace(x, dtype=walks.BRAIN) if is_half else x
+def _is_own(x: TensorSpec, scale: TensorSpec | None) -> bool:
+    """Say where PyTorch's own kernels run: cuDNN's need a scale, know no bfloat16, and no scale in fp16.
+
+    As `use_cudnn` in PyTorch's Normalization.cpp has it. Instance norms have no scale unless asked for.
+    """
+    return scale is None or x.dtype == "bfloat16" or scale.dtype == x.dtype == "float16"
 
 
 def native_batch_norm_legit(signature: Signature) -> Work:
@@ -148,7 +150,8 @@ def batch_norm_backward(
     flags = (True, True, True) if mask < 0 else flags_at(signature, mask, 3)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
-        return walks.batch_norm_gradients(work, _as_run(tensor_at(signature, x), optional_tensor_at(signature, scale)))
+        source = tensor_at(signature, x)
+        return walks.batch_norm_gradients(work, source, is_own=_is_own(source, optional_tensor_at(signature, scale)))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
     return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 

@@ -9,9 +9,6 @@ from .arguments import LackingArgumentError
 from .row_kernels import LONG_ROW, RowKernel
 from .work import RowDims, Work
 
-BRAIN: Final = "bfloat16"
-"""What PyTorch never gives to cuDNN's batch norms (`use_cudnn` in Normalization.cpp)."""
-
 ADDING: Final = (RowKernel.SCATTER, RowKernel.INDEX_ADD)
 HALF_ADDS: Final = 1.1
 """Of adding 16 bits where others may add, over adding 32: which half of a word it is must be found, and the other left
@@ -55,13 +52,13 @@ def by_element(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 
     return replace(work, dims=RowDims(rows=count, columns=1, kernel=kernel, **asdict(moves)))
 
 
-def batch_norm(work: Work, x: TensorSpec) -> Work:
-    """Return the work of a training batch norm as PyTorch chooses its kernels: cuDNN's, which know no bfloat16.
+def batch_norm(work: Work, x: TensorSpec, *, is_own: bool) -> Work:
+    """Return the work of a training batch norm by cuDNN, or by PyTorch's own kernels.
 
-    That one is two of its own: statistics, then elements, with small ones that update the running statistics.
+    Those are two: statistics, then elements, with small ones that update the running statistics.
     """
     is_last, size = run_of(x) == 1, x.size_bytes
-    if x.dtype != BRAIN:
+    if not is_own:
         kernel = RowKernel.PERSISTENT_NORM if is_last else RowKernel.BATCH_NORM
         return by_channel(work, x, kernel, moves=Moves(walked_bytes=2.0 * size, launches=1 + is_last))
     kernel, streaming = (
@@ -73,11 +70,11 @@ def batch_norm(work: Work, x: TensorSpec) -> Work:
     return by_channel(work, x, kernel, moves=moves)
 
 
-def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
-    """Return the work of a training batch norm's gradients, by the same choice."""
+def batch_norm_gradients(work: Work, x: TensorSpec, *, is_own: bool) -> Work:
+    """Return the work of a training batch norm's gradients, by either."""
     is_last, size = run_of(x) == 1, x.size_bytes
-    once = Moves(walked_bytes=3.0 * size, launches=1 + (is_last and x.dtype != BRAIN))
-    if x.dtype != BRAIN:
+    once = Moves(walked_bytes=3.0 * size, launches=1 + (is_last and not is_own))
+    if not is_own:
         kernel = RowKernel.PERSISTENT_GRADIENT if is_last else RowKernel.BATCH_NORM_BACKWARD
         return by_channel(work, x, kernel, moves=once)
     if not is_last:
@@ -86,14 +83,14 @@ def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
     return by_channel(work, x, RowKernel.COLUMN_SUMS, moves=moves)
 
 
-def fixed_batch_norm(work: Work, x: TensorSpec) -> Work:
+def fixed_batch_norm(work: Work, x: TensorSpec, *, is_own: bool) -> Work:
     """Return the work of a batch norm whose statistics are given: one pass over the elements. cuDNN (`bn_fw_inf_1C11`)
     has a block for each image of each channel; where channels lie last, blocks share images: measured in fp32. In fp16
     timm's networks on RTX 3090 and 4090, which were in sight, take what a stream does."""
-    if x.dtype == "float16":
+    if x.dtype == "float16" and not is_own:
         return work
-    moves = Moves(walked_bytes=2.0 * x.size_bytes, launches=3 if x.dtype == BRAIN else 1)
-    if x.dtype == BRAIN:
+    moves = Moves(walked_bytes=2.0 * x.size_bytes, launches=3 if is_own else 1)
+    if is_own:
         return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS, moves)
     if run_of(x) == 1:
         return by_row(work, x, x.shape[0], RowKernel.BROADCAST, moves)

@@ -125,11 +125,12 @@ def test_rates_change_models_that_nothing_measured(data_dir: Path) -> None:
     slow = replace(load_library(), factors={"L40S": GpuFactors(clock=0.5, bandwidth=0.5)}, spared=frozenset())
     spared = replace(slow, spared=frozenset({("convolution", "L40S")}))
     samples = load_convolution_samples(data_dir)[0]
-    problems = as_columns(take_problems(samples.problems, np.arange(5)))
+    # Short events are the host's, whatever the GPU.
+    problems = as_columns(take_problems(samples.problems, np.argsort(samples.measured_ns)[-5:]))
     fleet = build_fleet([gpu("L40S"), gpu("T4")])
     before, after, left = (item.predict("convolution", problems, fleet) for item in (load_library(), slow, spared))
     np.testing.assert_array_equal(after.time_ns[:, 1], before.time_ns[:, 1])
-    assert (after.time_ns[:, 0] > 1.02 * before.time_ns[:, 0]).all()
+    assert (after.time_ns[:, 0] > 1.5 * before.time_ns[:, 0]).all()
     np.testing.assert_allclose(after.half_width, before.half_width)
     np.testing.assert_array_equal(left.time_ns, before.time_ns)
 

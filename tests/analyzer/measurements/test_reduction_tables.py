@@ -130,6 +130,8 @@ def test_norms_have_the_kernel_of_their_backend_and_kind(tmp_path: Path) -> None
     [
         (bench("LayerNorm", [16, 64, 256], [[64, 256]]), RowKernel.ROW_FORWARD, 16, 2, 0),
         (bench("GroupNorm", [16, 64, 256], [64, 8]), RowKernel.MOMENTS, 128, 1, 2),
+        (bench("BatchNorm", [16, 64, 256], [64]), RowKernel.BATCH_NORM, 64, 2, 0),
+        (bench("InstanceNorm", [16, 64, 256], [64]), RowKernel.MOMENTS, 1024, 1, 2),
         (bench("MSELoss", [128, 512], [], kind="loss"), RowKernel.REDUCE, 1, 1, 5),
         (bench("MSELoss", [128, 512], [], kind="loss", mode="inductor"), RowKernel.COMPILED_REDUCE, 1, 2, 0),
         (bench("cumsum_reverse", [128, 512], [1], kind="scan"), RowKernel.SCAN, 128, 2, 4),

@@ -135,6 +135,8 @@ SAVED = [tensor(16)] * 5
             1.5,
         ),
         ("aten::native_batch_norm", (HALF, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.PERSISTENT_NORM, 1, 1, 0),
+        ("aten::_native_batch_norm_legit", (FIRST, None, None, True, 0.1, 1e-5), RowKernel.MOMENTS, 49, 1, 2),
+        ("aten::native_batch_norm", (LAST, *[None] * 4, True, 0.1, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 1, 2),
         ("aten::batch_norm_stats", (LAST, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 0, 0),
         ("aten::batch_norm_backward_reduce", (FIRST, FIRST, *PER_CHANNEL), RowKernel.CHANNEL_SUMS, 49, 0, 0),
         ("aten::group_norm", (FIRST, 4, None, None), RowKernel.MOMENTS, 0, 1, 2),
@@ -143,7 +145,7 @@ SAVED = [tensor(16)] * 5
 def test_a_batch_norm_names_the_kernel_of_its_layout(
     name: str, arguments: tuple[Argument, ...], kernel: RowKernel, run: int, walked: float, streamed: float
 ) -> None:
-    """By layout and dtype: cuDNN's kernels know no bfloat16, of which torch runs its own."""
+    """By layout, dtype and scale: cuDNN's kernels know no bfloat16 and need a scale, else torch runs its own."""
     work = work_of(name, Signature(arguments))
     assert work is not None
     assert isinstance(work.dims, RowDims)
