@@ -106,6 +106,8 @@ prefers_composable_kernel: Final = _is_of(ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines take CK's attention there, Triton's on others of AMD."""
 has_engine_all_reduce: Final = _is_of(*NVIDIA, ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines' own all-reduce runs there (AMD: vLLM pull request 16010)."""
+casts_half_gradients: Final = _is_of(ROWS["CDNA2"])
+"""MIOpen runs fp16's gradients as bf16's there ("MI200 matrix fused multiply-add behavior specifics" in its docs)."""
 has_tensor_memory: Final = _having("has_tensor_memory")
 """There is memory of its own for accumulators: data-centre Blackwell."""
 has_square_tiles: Final = _having("has_square_tiles")

@@ -11,6 +11,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import quantized_kernels
+from ....specs.gpu import Rate
 from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, prior_values, priors
@@ -75,13 +76,16 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
     )
     kernels = quantized_kernels(fleet)
+    # aiter's kernels split k (`splitK` of its tables), but for CK's, which are all that they name for int8 on CDNA4.
+    is_ck = (p.kind == MatmulKernel.INT8) & (fleet.flops_per_s[Rate.MATRIX_FP4] > fleet.flops_per_s[Rate.MATRIX_FP8])
+    splits = (p.kind == MatmulKernel.PLAIN) | (kernels == QuantizedKernels.CDNA) & ~is_ck
     ruled = ruled_tiles(p, kernels, machine.sm_count)
     pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)
     product_values = {
         **values,
         **UNFITTED,
         **epilogue_values(p, np.zeros(1, dtype=bool), UNFITTED),
-        "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
+        "split_us": np.where(splits, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,
         "reread_l2_share": np.where(ruled.kept < 1.0, values["strip_l2_share"] / ruled.kept, values["reread_l2_share"]),
