@@ -383,6 +383,6 @@ def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
     vector_ns = np.where(setting.is_tf32 & ~product.is_data, single_ns, vector_ns)
     is_volume = (problems.spatial == VOLUME) & (problems.element_bytes == HALF_BYTES) & ~product.is_data
     is_able = ~product.is_weights & (~product.is_data | (problems.element_bytes > HALF_BYTES))
-    is_able = is_able & (problems.taps <= FEW_TAPS - setting.is_tf32)
+    is_able = is_able & (problems.taps <= FEW_TAPS - (setting.is_tf32 & ~product.is_data))
     is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
     return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)

@@ -221,8 +221,8 @@ def _added_time(setting: Setting) -> Floats:
     return best_implicit(replace(setting, vector_product=product), None)[0] + added_ns
 
 
-def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
-    """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
+def best_matrix(setting: Setting, choice: Codes | None, lying: Mask | None = None) -> tuple[Floats, Codes]:
+    """Return the implicit product in its best tile, with what changing the layout costs but of `lying` operands."""
     # Implicit GEMM: a matrix product whose operand is gathered on the way. Weight gradients' blocks split k and add up
     # through DRAM (`add_rate`); where L2 is scarce for the SMs they also load operands again (`missed`, `reads`).
     # cuDNN's heuristics were seen to choose tiles well; a layout change is added, not overlapped.
@@ -230,10 +230,11 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_half = problems.element_bytes == HALF_BYTES
     has_first = is_half & has_tf32(fleet)
     product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], has_first).passing(problems)
-    # Images that are operands as they lie are a product each, whose pixels fill tiles of their own.
-    is_each = multiplies_images(problems, fleet) & (problems.is_channels_last == 0) & ~product.is_weights
-    is_each = is_each & (problems.timing != ConvolutionTiming.TENSORRT)
-    images = np.where(is_each, problems.batch, 1.0)
+    # Images that are operands as they lie are a product each, whose pixels fill tiles of their own; where they are less
+    # than one, changing their layout may take less.
+    lying = multiplies_images(problems, fleet) if lying is None else lying
+    is_whole = (problems.is_channels_last > 0) | product.is_weights | (problems.timing == ConvolutionTiming.TENSORRT)
+    images = np.where(lying & ~is_whole, problems.batch, 1.0)
     product = replace(product, m=product.m / images, groups=product.groups * images)
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * product.by_direction(values, "matrix")
@@ -256,10 +257,15 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         return tile_time(unit, fleet, values, tile) + added_ns
 
     time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
-    return time_ns + conversion_time(setting), tile
+    time_ns = time_ns + conversion_time(setting, lying)
+    if (is_small := lying & (problems.output_pixels < MATRIX_TILES[0][0])).any():
+        changed_ns, changed = best_matrix(setting, choice, lying & ~is_small)
+        is_less = changed_ns < time_ns
+        time_ns, tile = np.where(is_less, changed_ns, time_ns), np.where(is_less, changed, tile)
+    return time_ns, tile
 
 
-def conversion_time(setting: Setting) -> Floats:
+def conversion_time(setting: Setting, lying: Mask) -> Floats:
     """Return the kernels that change NCHW to NHWC and back, ns: matrix units' kernels take channels innermost.
 
     Two passes over each tensor, and a launch: what is read, before, and the result after, as recorded names show (an
@@ -275,7 +281,7 @@ def conversion_time(setting: Setting) -> Floats:
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
     launches = np.where(is_kept, 2e3, 3e3) * values["launch_us"]
     is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_needed = is_needed & ~multiplies_images(problems, setting.fleet) & ~is_one_pixel(problems)
+    is_needed = is_needed & ~lying & ~is_one_pixel(problems)
     return np.where(is_needed, time_ns + launches, 0.0)
 
 
@@ -374,7 +380,8 @@ def narrow_groups_time(setting: Setting) -> Floats:
     unit = _matrix_unit(problems, fleet, values)
     rate = unit.flops_per_cycle * fleet.sm_count * unit.clock_hz * values["matrix_efficiency"]
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["library_dram_ratio"]) * 1e9
-    time_ns = np.sqrt((flops / rate * 1e9) ** 2 + dram_ns**2) + conversion_time(setting)
+    time_ns = np.sqrt((flops / rate * 1e9) ** 2 + dram_ns**2)
+    time_ns = time_ns + conversion_time(setting, multiplies_images(problems, fleet))
     return np.where(runs_narrow_groups(problems) & has_tf32(fleet), time_ns, NEVER_NS)
 
 

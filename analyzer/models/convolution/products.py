@@ -14,7 +14,7 @@ from ...work.work import Direction
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
 from ..frame.problems import HALF_BYTES, RATES
-from .problems import VOLUME, ConvolutionProblems, runs_depthwise, tensor_elements
+from .problems import ConvolutionProblems, runs_depthwise, tensor_elements
 
 ACCUMULATORS: Final = 32768.0
 """Sums that an SM holds in registers: what limits blocks per SM."""
@@ -104,7 +104,7 @@ class Product:
         tiles, c_in, c_out = problems.batch * np.ceil(np.sqrt(made) / WIDE_SIDE) ** 2, problems.c_in, problems.c_out
         between = WIDE_POINTS * problems.element_bytes * (tiles * (c_in + c_out) + c_in * c_out)
         is_wide = (problems.taps == WIDE_TAPS) & (problems.stride <= 1) & (problems.dilated_reach == 0)
-        is_wide = is_wide & (problems.groups <= 1) & (problems.spatial < VOLUME) & (between <= WIDE_BYTES)
+        is_wide = is_wide & (problems.groups <= 1) & (problems.spatial == 2.0) & (between <= WIDE_BYTES)
         is_wide = is_wide & (problems.element_bytes > HALF_BYTES) & (self.is_data | ~is_before_volta(fleet))
         tiles = np.where(is_wide, tiles, np.where(problems.element_bytes >= HALF_BYTES, problems.tiles, 0.0))
         return tiles, np.where(is_wide, WIDE_POINTS, SEPARATE_POINTS)

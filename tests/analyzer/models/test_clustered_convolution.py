@@ -134,6 +134,12 @@ def test_data_gradients_of_a_first_layer_stay_on_matrix_units_in_16_bits() -> No
     assert time_us(last) > 1.2 * time_us(last, Rate.MATRIX_TF32)
 
 
+def test_data_gradients_of_a_first_layer_take_filters_of_49_positions_as_those_of_36() -> None:
+    first = replace(planar(convolution(size=64)), c_in=3, c_out=64, direction=Direction.INPUT_GRADIENT)
+    large, less = (time_us(replace(first, kernel_size=(side, side)), Rate.MATRIX_TF32) for side in (7, 6))
+    assert 1.0 < large / less < 1.6
+
+
 def test_groups_of_fp32_take_turns() -> None:
     many, few = (time_us(convolution(size=7, groups=groups), Rate.MATRIX_FP32) for groups in (64, 2))
     assert many > few  # though it multiplies 1 / 32 of it

@@ -260,14 +260,23 @@ def test_both_gradients_take_as_long_as_one_after_the_other(fleet: Fleet) -> Non
 
 
 def test_int8_has_no_winograd_and_5x5_have_since_volta_or_as_data_gradients() -> None:
-    def gain(name: str, kernel: int, rate: Rate, direction: Direction = Direction.FORWARD) -> float:
-        dims = convolution(kernel=kernel, c_out=64, direction=direction)
-        return float((times(replace(dims, dilation=(2, 2)), on(name), rate) / times(dims, on(name), rate))[0])
+    def gain(
+        name: str, kernel: int, rate: Rate, direction: Direction = Direction.FORWARD, *, spatial: int = 2
+    ) -> float:
+        dims = convolution(kernel=kernel, c_out=64, spatial=spatial, direction=direction)
+        return float((times(replace(dims, dilation=(2,) * spatial), on(name), rate) / times(dims, on(name), rate))[0])
 
     pascal, data = "GeForce GTX 1080 Ti", Direction.INPUT_GRADIENT
     assert gain(pascal, 3, Rate.MATRIX_FP32) > 1.4
     assert gain(pascal, 3, Rate.MATRIX_INT8) == gain(pascal, 5, Rate.MATRIX_FP32) == 1.0
     assert gain("Tesla T4", 5, Rate.MATRIX_FP32) > 2.0 < gain(pascal, 5, Rate.MATRIX_FP32, data)
+    assert gain("Tesla T4", 25, Rate.MATRIX_FP32, spatial=1) == gain(pascal, 25, Rate.MATRIX_FP32, data, spatial=1) == 1
+
+
+def test_images_of_less_than_a_tile_are_changed_in_layout_where_that_is_quicker() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("A100 SXM4 40GB", "Tesla V100 PCIe 32GB", "RTX 4090")])
+    small, large = (times(convolution(128, 512, 2048, size, kernel=1), fleet, Rate.MATRIX_FP16) for size in (4, 8))
+    assert (small < 0.6 * large).all()
 
 
 def test_volumes_of_few_channels_stay_on_matrix_units() -> None:
