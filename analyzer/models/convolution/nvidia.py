@@ -8,7 +8,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....records import dataclass, replace
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_before_volta
+from ....specs.generations import has_tf32, is_before_volta, is_nvidia
 from ....specs.gpu import Rate, is_matrix_rate
 from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
@@ -124,6 +124,7 @@ def nvidia_time(
         # Volumes of few summed channels, two loads or less, fill these up instead, as A100's and L40S's do.
         summed_bytes = product.source_channels * problems.element_bytes
         is_filled = (problems.spatial == VOLUME) & (summed_bytes <= 2.0 * CHANNEL_BYTES) & ~product.is_weights
+        is_filled = is_filled & is_nvidia(fleet)
         fallback = np.where(is_single & ~is_filled, time_ns * values["fallback_cost"], NEVER_NS)
         time_ns = np.where(has_units, np.minimum(matrix, fallback), time_ns)
         tile = tile + TILE_CODES**2 * matrix_tile

@@ -8,13 +8,13 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....records import dataclass, replace
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta
+from ....specs.generations import is_before_volta, is_nvidia
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
 from ..frame.problems import HALF_BYTES, RATES
-from .problems import ConvolutionProblems, runs_depthwise, tensor_elements
+from .problems import ConvolutionProblems, ConvolutionTiming, runs_depthwise, tensor_elements
 
 ACCUMULATORS: Final = 32768.0
 """Sums that an SM holds in registers: what limits blocks per SM."""
@@ -37,7 +37,7 @@ FUSED_FEED_RATIO: Final = 10.0
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
 SEPARATE_POINTS, WIDE_POINTS, WIDE_SIDE, WIDE_TAPS, WIDE_BYTES = 36.0, 81.0, 5.0, 25.0, 256e6
 """Of Winograd's algorithm in separate steps. Products per tile and channel pair: 6x6 for 4x4 pixels, and 9x9. Of 9x9
-pixels a side, positions of the filter, and the most that lies between the steps: 44 MB ran so, and 510 MB did not."""
+pixels a side, positions of the filter, and the most that lies between the steps, as declared: 44 MB ran so."""
 DRAM_HIT_STEEPNESS: Final = 3.0
 LANES: Final = 128.0
 """Multiply-adds a cycle of a multiprocessor's vector units."""
@@ -106,6 +106,7 @@ class Product:
         is_wide = (problems.taps == WIDE_TAPS) & (problems.stride <= 1) & (problems.dilated_reach == 0)
         is_wide = is_wide & (problems.groups <= 1) & (problems.spatial == 2.0) & (between <= WIDE_BYTES)
         is_wide = is_wide & (problems.element_bytes > HALF_BYTES) & (self.is_data | ~is_before_volta(fleet))
+        is_wide = is_wide & is_nvidia(fleet) & (problems.timing != ConvolutionTiming.TENSORRT)
         tiles = np.where(is_wide, tiles, np.where(problems.element_bytes >= HALF_BYTES, problems.tiles, 0.0))
         return tiles, np.where(is_wide, WIDE_POINTS, SEPARATE_POINTS)
 

@@ -270,6 +270,7 @@ def test_int8_has_no_winograd_and_5x5_have_since_volta_or_as_data_gradients() ->
     assert gain(pascal, 3, Rate.MATRIX_FP32) > 1.4
     assert gain(pascal, 3, Rate.MATRIX_INT8) == gain(pascal, 5, Rate.MATRIX_FP32) == 1.0
     assert gain("Tesla T4", 5, Rate.MATRIX_FP32) > 2.0 < gain(pascal, 5, Rate.MATRIX_FP32, data)
+    assert gain("Gaudi 2", 5, Rate.MATRIX_FP32) == 1.0
     assert gain("Tesla T4", 25, Rate.MATRIX_FP32, spatial=1) == gain(pascal, 25, Rate.MATRIX_FP32, data, spatial=1) == 1
 
 
