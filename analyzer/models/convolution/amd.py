@@ -90,7 +90,8 @@ def _implicit(
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted, times = WANTED_BLOCKS * fleet.sm_count, []
         loaded = np.minimum(rows, product.m) + np.minimum(columns, product.n)
-        gather = gathered * efficiency * peak * loaded / (2.0 * rows * columns)
+        # Over what the matrix units take, with what LDS adds to it.
+        gather = gathered * efficiency * peak * loaded / (2.0 * (rows * columns + unit.edge_loss * (rows + columns)))
         for slowing, beside_ns in zip((gather, 0.0), beside, strict=True):
             one = replace(unit, efficiency=efficiency / np.sqrt(1.0 + slowing**2))
             blocks, k, added_ns = split_product(product, one, (rows, columns), wanted, add_rate)

@@ -40,7 +40,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 3.54 J per iteration (2.92–4.57), 466.1 W on average.'
+    'Least energy: H100 SXM5 80GB, 3.55 J per iteration (2.93–4.58), 467.3 W on average.'
     """
     between = _range(*_ends(row))
     amount = _amount(row) + (between and f" ({between})")
