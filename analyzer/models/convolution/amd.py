@@ -90,10 +90,11 @@ def _implicit(
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted, times = WANTED_BLOCKS * fleet.sm_count, []
         loaded = np.minimum(rows, product.m) + np.minimum(columns, product.n)
-        # Over what the matrix units take, with what LDS adds to it.
-        gather = gathered * efficiency * peak * loaded / (2.0 * (rows * columns + unit.edge_loss * (rows + columns)))
+        gather = gathered * efficiency * peak * loaded / (2.0 * rows * columns)
+        # Reads of LDS come in turn with the products that values are gathered beside.
+        reads = unit.edge_loss * (rows + columns) / (rows * columns)
         for slowing, beside_ns in zip((gather, 0.0), beside, strict=True):
-            one = replace(unit, efficiency=efficiency / np.sqrt(1.0 + slowing**2))
+            one = replace(unit, efficiency=efficiency * (1.0 + reads) / (np.sqrt(1.0 + slowing**2) + reads))
             blocks, k, added_ns = split_product(product, one, (rows, columns), wanted, add_rate)
             tile = Tile(blocks=blocks, sides=(rows, columns), k=k, dram_bytes=product.moved_bytes)
             times.append((tile_time(one, fleet, values, tile) + added_ns) * cost + beside_ns)

@@ -27,7 +27,7 @@ from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.generations import is_amd, is_async, is_before_volta
-from wavecast.specs.gpu import Rate
+from wavecast.specs.gpu import Rate, is_matrix_rate
 from wavecast.specs.match import find_gpu
 
 CATALOG = load_catalog()
@@ -455,6 +455,15 @@ def test_matrix_units_help_where_there_are_any() -> None:
 def test_tf32_that_is_allowed_runs_as_fp32_on_amd() -> None:
     """PyTorch does not tell MIOpen: fp32 took half as long on MI300X as on MI355X, which has no TF32."""
     assert (times(KINDS["weight gradient"], AMD, Rate.MATRIX_TF32) == times(KINDS["weight gradient"], AMD)).all()
+
+
+@pytest.mark.parametrize("size", [4, 16, 32])
+def test_faster_matrix_units_of_amd_take_no_longer(size: int) -> None:
+    gpu = find_gpu(CATALOG, "Instinct MI350X")
+    peaks = {rate: flops * (4.0 if is_matrix_rate(rate) else 1.0) for rate, flops in gpu.peak_flops_per_s.items()}
+    fleet = build_fleet([gpu, replace(gpu, peak_flops_per_s=peaks)])
+    usual, faster = times(convolution(c_in=256, c_out=256, size=size, kernel=1), fleet, Rate.MATRIX_BF16)
+    assert faster <= 1.01 * usual
 
 
 def test_large_products_on_amd_pass_a_third_of_the_peak_and_gradients_leave_out_zeros() -> None:
