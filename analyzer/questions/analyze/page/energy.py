@@ -51,7 +51,7 @@ def least_energy_words(row: GpuPrediction) -> str:
     """Say in short what a GPU takes.
 
     >>> least_energy_words(report.predictions[0])
-    'H100 SXM5 80GB · 3.54 J per iteration, 466.1 W'
+    'H100 SXM5 80GB · 3.55 J per iteration, 467.3 W'
     """
     return f"{clean_text(row.gpu)} · {_amount(row)}, {format_number(row.mean_power_w)} W"
 
