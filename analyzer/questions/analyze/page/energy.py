@@ -105,7 +105,7 @@ def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
     """Return the ends of what is paid for of an iteration's energy.
 
     >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
-    [2.92, 4.57]
+    [2.93, 4.58]
     """
     energy = row.energy
     return (None, None) if energy is None else (energy.billed_low_j, energy.billed_high_j)
