@@ -104,6 +104,8 @@ has_serving_kernels: Final = _is_of(*(row for row in GENERATIONS if row not in (
 """vLLM and its like have kernels for it: since Volta, and not RDNA2."""
 prefers_composable_kernel: Final = _is_of(ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines take CK's attention there, Triton's on others of AMD."""
+takes_int8_of_ck: Final = _is_of(ROWS["CDNA4"])
+"""aiter's tables name kernels of CK alone for int8 there, which do not split k."""
 has_engine_all_reduce: Final = _is_of(*NVIDIA, ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines' own all-reduce runs there (AMD: vLLM pull request 16010)."""
 casts_half_gradients: Final = _is_of(ROWS["CDNA2"])

@@ -37,6 +37,7 @@ from ....specs.generations import converts_fp8_fast, has_wide_head_blocks, is_as
 from ..frame.gpu_physics import launch_s, miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
+from ..frame.problems import HALF_BYTES
 from . import kernels
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
@@ -252,7 +253,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"] * dim, 0.0)) * excess
     fp8 = np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
     dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
-    scale = 1.0 + dim_share * ((dim * np.where(masks.fused, p.kv_bytes / kernels.HALF_BYTES, 1.0)) ** 2 - 1.0)
+    scale = 1.0 + dim_share * ((dim * np.where(masks.fused, p.kv_bytes / HALF_BYTES, 1.0)) ** 2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
     is_newer = (is_blackwell(fleet) | has_wide_head_blocks(fleet)) & (p.kv_bytes > 1)
     single_fix = v["single_fix_kcycles"] * np.where(is_newer, v["newer_single_ratio"], 1.0)

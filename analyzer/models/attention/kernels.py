@@ -23,6 +23,7 @@ from ....specs.generations import (
 )
 from ..frame.gpu_physics import LAUNCH_PARAMETERS, STEP_US, launch_s
 from ..frame.parameters import Values, priors
+from ..frame.problems import HALF_BYTES
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch, operand_bytes
 
 FLASH1, FLASH2, EFFICIENT = AttentionKernel.FLASH1, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT
@@ -42,8 +43,6 @@ PACKED_COPIES, COPY_LAUNCHES = 0.5, 0.8
 """What a group takes longer than a head, over a copy: 1.3 us on A100, 1.0 on L40S, by no kernel known. A copy, over a
 launch: of decodes, which tell prefills of single queries."""
 NARROW_DIM, WIDE_DIM = 64.0, 192.0
-HALF_BYTES: Final = 2.0
-"""Of a 16-bit operand."""
 MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (*priors("attention kernels"), *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS))

@@ -28,11 +28,12 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper, is_nvidia
 from ....specs.gpu import Rate
-from ..attention.kernels import HALF_BYTES, OWN_INSTRUCTIONS, WIDE_DIM, WIDE_PRODUCT_COUNT, kernel_on
+from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_DIM, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, dropout_cycles, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
+from ..frame.problems import HALF_BYTES
 from .problems import BackwardProblems, pair_flops
 
 BLOCK: Final = 128.0

@@ -119,6 +119,7 @@ ELEMENT_BYTES: Final[Mapping[Rate, float]] = {
 }
 """Other rates work on 4 bytes."""
 HALF_BYTES: Final = 2.0
+"""Of a 16-bit operand."""
 
 
 def rate_codes(rates: Sequence[Rate]) -> Codes:

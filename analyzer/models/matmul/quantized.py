@@ -10,8 +10,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import quantized_kernels
-from ....specs.gpu import Rate
+from ....specs.generations import quantized_kernels, takes_int8_of_ck
 from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, prior_values, priors
@@ -76,8 +75,8 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
     )
     kernels = quantized_kernels(fleet)
-    # aiter's kernels split k (`splitK` of its tables), but for CK's, which are all that they name for int8 on CDNA4.
-    is_ck = (p.kind == MatmulKernel.INT8) & (fleet.flops_per_s[Rate.MATRIX_FP4] > fleet.flops_per_s[Rate.MATRIX_FP8])
+    # aiter's kernels split k (`splitK` of its tables), but for CK's.
+    is_ck = (p.kind == MatmulKernel.INT8) & takes_int8_of_ck(fleet)
     splits = (p.kind == MatmulKernel.PLAIN) | (kernels == QuantizedKernels.CDNA) & ~is_ck
     ruled = ruled_tiles(p, kernels, machine.sm_count)
     pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)

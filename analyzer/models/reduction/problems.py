@@ -13,9 +13,7 @@ from ....specs.gpu import Rate
 from ...work.row_kernels import RowKernel
 from ...work.table import WorkTable
 from ...work.work import RowDims, Work
-from ..frame.problems import fp32_rates
-
-HALF_BYTES: Final = 2.0
+from ..frame.problems import HALF_BYTES, fp32_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
